@@ -1,0 +1,26 @@
+// Which kernel scaled_dot_product_attention takes on the npu: the CPU's choice, since its flash kernel runs on aliases.
+
+#include <ATen/native/DispatchStub.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
+
+#include "runtime/host_alias.h"
+
+namespace cann::aten {
+namespace {
+
+int64_t fused_sdp_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                         const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal,
+                         std::optional<double> scale, bool enable_gqa) {
+  AliasScope scope;
+  const at::Tensor q = scope.alias(query), k = scope.alias(key), v = scope.alias(value);
+  const auto m = mask.has_value() ? std::optional(scope.alias(*mask)) : std::nullopt;
+  return at::native::_fused_sdp_choice_cpp(q, k, v, m, dropout_p, is_causal, scale, enable_gqa);
+}
+
+}  // namespace
+}  // namespace cann::aten
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &cann::aten::fused_sdp_choice)
+}  // namespace at::native

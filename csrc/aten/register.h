@@ -1,0 +1,39 @@
+#pragma once
+// Everything that gets registered with PyTorch's dispatcher for the npu, in order; see register.cpp.
+
+#include <torch/library.h>
+
+namespace cann::aten {
+
+// Registers all operators. Called once, when the Python extension is imported, after libtorch has registered its own.
+void register_operators();
+
+// Hand-written kernels ("aten", PrivateUse1).
+void register_factories(torch::Library& aten);
+void register_views(torch::Library& aten);
+void register_storage_operators(torch::Library& aten);
+void register_copy(torch::Library& aten);
+void register_random(torch::Library& aten);
+void register_recurrent(torch::Library& aten);
+void register_low_precision(torch::Library& aten);
+
+// Tables of direct kernels ("aten", PrivateUse1).
+void register_direct_pointwise(torch::Library& aten);
+void register_direct_reduction(torch::Library& aten);
+void register_direct_indexing(torch::Library& aten);
+void register_direct_linalg(torch::Library& aten);
+void register_direct_nn(torch::Library& aten);
+void register_direct_foreach(torch::Library& aten);
+
+// Metadata operators of sparse layouts ("aten", SparsePrivateUse1 and SparseCsrPrivateUse1).
+void register_sparse(torch::Library& sparse);
+void register_sparse_compressed(torch::Library& compressed);
+
+// Autocast lists ("aten", AutocastPrivateUse1).
+void register_autocast(torch::Library& aten);
+
+// The boxed path for every operator with a CPU kernel and none of the above, in all layouts, and as a fallback for
+// operators of other libraries.
+void register_boxed();
+
+}  // namespace cann::aten

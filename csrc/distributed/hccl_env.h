@@ -1,0 +1,27 @@
+#pragma once
+// The environment variables of HCCL that this backend reads, with their defaults and allowed values.
+//
+// Read once, at the first call of HcclEnv::get(), as cann::sim::Env does for the device; a malformed value raises
+// ValueError naming the variable, its value and what is allowed. Thread-safe. Names and defaults: torch_npu's and HCCL's
+// public environment variable references.
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+
+namespace cann::hccl {
+
+struct HcclEnv {
+  static const HcclEnv& get();
+
+  // HCCL_BUFFSIZE: MB of one of a communicator's two buffers; positive. Default 200.
+  size_t buffer_megabytes = 200;
+  // P2P_HCCL_BUFFSIZE: the same for the communicator that a pair of ranks uses for send and receive; 0 shares the
+  // group's. Default 20.
+  size_t p2p_buffer_megabytes = 20;
+  // HCCL_EXEC_TIMEOUT: seconds that an operation may wait for its peers; 0 is no limit. When unset, the group's own
+  // timeout alone counts (30 minutes unless given).
+  std::optional<std::chrono::seconds> exec_timeout;
+};
+
+}  // namespace cann::hccl

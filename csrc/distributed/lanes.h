@@ -1,0 +1,45 @@
+#pragma once
+// Ordered lanes over a pool of threads: what stands in for the communication streams of a process group.
+//
+// Tasks posted to one lane run one after another, in the order of posting; different lanes run beside each other, each
+// on a thread of its own, so a lane that waits for a peer never holds up another. Threads are made when a lane has work
+// and nobody is free, kept for later lanes, and joined by close(). All functions are thread-safe. No torch here.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace cann::hccl {
+
+class Lanes {
+ public:
+  using Key = uint64_t;
+  using Task = std::function<void()>;  // must not throw
+
+  Lanes();
+  // close()
+  ~Lanes();
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  // Queues `task` on `lane` and returns. After close() the task runs at once on the calling thread.
+  void post(Key lane, Task task);
+
+  // Runs `task` on the calling thread if the lane is idle, which saves two thread switches; else as post().
+  void run(Key lane, Task task);
+
+  // Runs `task` on the calling thread and returns true if the lane is idle; else does nothing and returns false.
+  bool try_run(Key lane, const Task& task);
+
+  // Blocks until nothing is queued or running. Returns at once inside a task, which would wait for itself.
+  void drain();
+
+  // drain(), then ends the threads.
+  void close();
+
+ private:
+  struct State;  // shared with the threads, so that close() on a pool thread can leave that thread behind
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace cann::hccl

@@ -1,0 +1,154 @@
+#include "distributed/mesh_engine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "distributed/reduction.h"
+
+namespace cann::hccl {
+namespace {
+
+void copy(Span from, Span to) {
+  if (from.bytes > 0 && from.data != to.data) std::memmove(to.data, from.data, from.bytes);
+}
+
+GlooMesh::Spans to_each(const std::vector<Span>& spans) { return {spans.begin(), spans.end()}; }
+
+// Uninitialised room for one copy of `mine` from every rank; the entry of `own` is `mine` itself.
+class Inbox {
+ public:
+  Inbox(Span mine, size_t own, size_t ranks) : room_(new std::byte[mine.bytes * ranks]) {
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      spans_.push_back({rank == own ? mine.data : room_.get() + rank * mine.bytes, mine.bytes});
+    }
+  }
+  GlooMesh::Spans spans() const { return to_each(spans_); }
+  std::vector<const std::byte*> parts() const {
+    std::vector<const std::byte*> result;
+    for (const Span& span : spans_) result.push_back(span.data);
+    return result;
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> room_;
+  std::vector<Span> spans_;
+};
+
+void reduce_parts(const Call& call, const Inbox& inbox, const std::vector<Header>& headers, Span out) {
+  std::vector<double> factors;
+  for (const Header& header : headers) factors.push_back(header.factor);
+  reduce_in_order(call.reduction, call.dtype, inbox.parts(), factors, out.data,
+                  out.bytes / c10::elementSize(call.dtype));
+}
+
+}  // namespace
+
+Deadline::Deadline(std::chrono::milliseconds allowed)
+    : allowed_(allowed.count() > 0 ? allowed : std::chrono::hours(24 * 365)), start_(std::chrono::steady_clock::now()) {}
+
+std::chrono::milliseconds Deadline::elapsed() const {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start_);
+}
+
+std::chrono::milliseconds Deadline::remaining() const {
+  return std::max(allowed_ - elapsed(), std::chrono::milliseconds(1));
+}
+
+std::vector<Span> MeshEngine::slices(const Call& call, Span whole) const {
+  const size_t item = c10::elementSize(call.dtype);
+  const size_t ranks = static_cast<size_t>(mesh_.size());
+  const size_t elements = whole.bytes / item;
+  const size_t per_rank = (elements + ranks - 1) / ranks;
+  std::vector<Span> result;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const size_t begin = std::min(rank * per_rank, elements);
+    const size_t end = std::min(begin + per_rank, elements);
+    result.push_back({whole.data + begin * item, (end - begin) * item});
+  }
+  return result;
+}
+
+void MeshEngine::all_reduce(const Call& call, Span data) {
+  if (data.bytes <= kInline) {
+    const Inbox inbox(data, me(), static_cast<size_t>(mesh_.size()));
+    std::vector<Header> headers;
+    mesh_.exchange(call, to_all(data), inbox.spans(), &headers);
+    reduce_parts(call, inbox, headers, data);
+    return;
+  }
+  const std::vector<Span> parts = slices(call, data);
+  reduce_scatter(call, parts, parts[me()]);
+  mesh_.exchange(call, to_all(parts[me()]), to_each(parts));
+}
+
+void MeshEngine::reduce(const Call& call, Span data) {
+  const std::vector<Span> parts = slices(call, data);
+  const bool is_root = mesh_.rank() == call.root;
+  const size_t own = parts[me()].bytes;
+  const std::unique_ptr<std::byte[]> room(is_root ? nullptr : new std::byte[own]);  // only the root's data may change
+  const Span result{is_root ? parts[me()].data : room.get(), own};
+  reduce_scatter(call, parts, result);
+  auto outgoing = to_none();
+  if (!is_root) outgoing[static_cast<size_t>(call.root)] = result;
+  mesh_.exchange(call, outgoing, is_root ? to_each(parts) : to_none());
+}
+
+void MeshEngine::broadcast(const Call& call, Span data) {
+  const bool is_root = mesh_.rank() == call.root;
+  auto incoming = to_none();
+  if (!is_root) incoming[static_cast<size_t>(call.root)] = data;
+  mesh_.exchange(call, is_root ? to_all(data) : to_none(), incoming);
+}
+
+void MeshEngine::all_gather(const Call& call, Span input, const std::vector<Span>& outputs) {
+  copy(input, outputs[me()]);
+  mesh_.exchange(call, to_all(outputs[me()]), to_each(outputs));
+}
+
+void MeshEngine::reduce_scatter(const Call& call, const std::vector<Span>& inputs, Span output) {
+  const Inbox inbox(inputs[me()], me(), inputs.size());
+  std::vector<Header> headers;
+  mesh_.exchange(call, to_each(inputs), inbox.spans(), &headers);
+  reduce_parts(call, inbox, headers, output);
+}
+
+void MeshEngine::all_to_all(const Call& call, const std::vector<Span>& inputs, const std::vector<Span>& outputs) {
+  copy(inputs[me()], outputs[me()]);
+  mesh_.exchange(call, to_each(inputs), to_each(outputs));
+}
+
+void MeshEngine::gather(const Call& call, Span input, const std::vector<Span>& outputs) {
+  const bool is_root = mesh_.rank() == call.root;
+  if (is_root) copy(input, outputs[me()]);
+  auto outgoing = to_none();
+  if (!is_root) outgoing[static_cast<size_t>(call.root)] = input;
+  mesh_.exchange(call, outgoing, is_root ? to_each(outputs) : to_none());
+}
+
+void MeshEngine::scatter(const Call& call, const std::vector<Span>& inputs, Span output) {
+  const bool is_root = mesh_.rank() == call.root;
+  if (is_root) copy(inputs[me()], output);
+  auto incoming = to_none();
+  if (!is_root) incoming[static_cast<size_t>(call.root)] = output;
+  mesh_.exchange(call, is_root ? to_each(inputs) : to_none(), incoming);
+}
+
+void MeshEngine::barrier(const Call& call) { mesh_.exchange(call, to_all({}), to_all({})); }
+
+void MeshEngine::leave(const Deadline& deadline) noexcept {
+  Call call;
+  call.op = kLeaving;
+  call.deadline = deadline;
+  auto spans = to_none();
+  for (size_t peer = 0; peer < spans.size(); ++peer) {
+    if (mesh_.talked_to(static_cast<int>(peer))) spans[peer] = Span{};
+  }
+  try {
+    mesh_.exchange(call, spans, spans);
+  } catch (const std::exception&) {
+    // A peer that is gone, or goes on without this rank and will be told by its next operation.
+  }
+  mesh_.abort("the process group was shut down");
+}
+
+}  // namespace cann::hccl

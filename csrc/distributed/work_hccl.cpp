@@ -1,0 +1,171 @@
+#include "distributed/work_hccl.h"
+
+#include <ATen/core/jit_type.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "runtime/errors.h"
+
+namespace cann::hccl {
+namespace {
+
+std::vector<c10::Device> devices_of(c10::Device device) {
+  return device.is_cpu() ? std::vector<c10::Device>{} : std::vector<c10::Device>{device};
+}
+
+}  // namespace
+
+WorkHCCL::WorkHCCL(Info info, std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs, c10::Device device)
+    : Work(info.rank, info.op, info.title, std::move(inputs)),
+      info_(std::move(info)),
+      outputs_(std::move(outputs)),
+      device_(device),
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                       devices_of(device))),
+      future_result_(c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get())),
+      started_(std::chrono::steady_clock::now()) {
+  // Added first, so run first: a user's callback on the future finds the work finished, and whoever wakes up from wait()
+  // finds the future completed.
+  future_->addCallback(
+      [this](c10::ivalue::Future& future) { finish(future.hasError() ? future.exception_ptr() : nullptr); },
+      /*uses_future=*/false);
+}
+
+std::string WorkHCCL::describe() const {
+  return fmt::format("WorkHCCL(Group={}, SeqNum={}, OpType={}, Timeout(ms)={})", info_.group, info_.sequence,
+                     c10d::opTypeToString(info_.op), info_.timeout.count());
+}
+
+std::exception_ptr WorkHCCL::to_backend_error(const EngineError& error) const {
+  const auto ran = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started_);
+  std::string text;
+  ErrCode code = ErrCode::HCCL;
+  switch (error.kind) {
+    case EngineError::Kind::kTimeout:
+      text = fmt::format("Watchdog caught collective operation timeout: {} ran for {} milliseconds before timing out: {}.",
+                         describe(), ran.count(), error.what());
+      code = ErrCode::TIMEOUT;
+      break;
+    case EngineError::Kind::kMismatch:
+      text = fmt::format("{} failed: the ranks do not agree: {}.", describe(), error.what());
+      code = ErrCode::PARAM;
+      break;
+    case EngineError::Kind::kRemote:
+      text = fmt::format("{} failed: {}. A peer has ended, or given up on an earlier operation: see its output.",
+                         describe(), error.what());
+      break;
+    case EngineError::Kind::kAborted:
+      text = fmt::format("{} failed: the communicator is no longer usable: {}.", describe(), error.what());
+      code = ErrCode::UNAVAIL;
+      break;
+  }
+  text = fmt::format("[Rank {}] {}{}", info_.rank, text, error_suffix(ErrModule::DIST, code));
+  return std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text));
+}
+
+void WorkHCCL::run(const std::function<int()>& body) noexcept {
+  started_ = std::chrono::steady_clock::now();
+  try {
+    source_ = body();
+  } catch (const EngineError& error) {
+    const bool late = error.kind == EngineError::Kind::kTimeout;
+    fail(to_backend_error(error), late ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR);
+    return;
+  } catch (...) {
+    fail(std::current_exception(), c10d::WorkResult::UNKNOWN);
+    return;
+  }
+  succeed();
+}
+
+void WorkHCCL::succeed() {
+  finished_ = std::chrono::steady_clock::now();
+  try {
+    // Callbacks run in here, on this thread, and start with the card of the operation as the current one.
+    const c10::OptionalDeviceGuard guard(device_.is_cpu() ? std::nullopt : std::make_optional(device_));
+    future_->markCompleted(outputs_);
+    future_result_->markCompleted(static_cast<int64_t>(c10d::WorkResult::SUCCESS));
+  } catch (const std::exception& error) {
+    TORCH_WARN("a callback on the future of ", describe(), " failed: ", error.what());
+  }
+}
+
+void WorkHCCL::fail(std::exception_ptr error, c10d::WorkResult result) {
+  finished_ = std::chrono::steady_clock::now();
+  try {
+    future_->setError(std::move(error));
+    future_result_->markCompleted(static_cast<int64_t>(result));
+  } catch (const std::exception& raised) {
+    TORCH_WARN("a callback on the future of ", describe(), " failed: ", raised.what());
+  }
+}
+
+void WorkHCCL::on_finished(std::function<void(WorkHCCL&)> callback) {
+  future_->addCallback([this, callback = std::move(callback)](c10::ivalue::Future&) { callback(*this); },
+                       /*uses_future=*/false);
+}
+
+void WorkHCCL::finish_after(const std::vector<c10::intrusive_ptr<WorkHCCL>>& parts) {
+  struct Remaining {
+    std::atomic<size_t> count;
+    std::mutex mutex;
+    std::exception_ptr error;
+  };
+  auto remaining = std::make_shared<Remaining>();
+  remaining->count = parts.size() + 1;
+  auto self = c10::intrusive_ptr<WorkHCCL>::reclaim_copy(this);
+  const auto one_done = [self, remaining](std::exception_ptr error) {
+    if (error) {
+      std::lock_guard lock(remaining->mutex);
+      if (!remaining->error) remaining->error = std::move(error);
+    }
+    if (--remaining->count > 0) return;
+    if (remaining->error) {
+      self->fail(remaining->error, c10d::WorkResult::COMM_ERROR);
+    } else {
+      self->succeed();
+    }
+  };
+  for (const auto& part : parts) {
+    part->on_finished([one_done](WorkHCCL& work) { one_done(work.exception()); });
+  }
+  one_done(nullptr);  // also finishes a work without parts
+}
+
+bool WorkHCCL::wait(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  const auto finished = [this] { return completed_; };
+  if (timeout.count() > 0) {
+    if (!cv_.wait_for(lock, timeout, finished)) {
+      C10_THROW_ERROR(DistBackendError,
+                      fmt::format("[Rank {}] wait() gave up on {} after {} milliseconds; the operation goes on.{}",
+                                  info_.rank, describe(), timeout.count(),
+                                  error_suffix(ErrModule::DIST, ErrCode::TIMEOUT)));
+    }
+  } else {
+    cv_.wait(lock, finished);
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+std::vector<at::Tensor> WorkHCCL::result() {
+  TORCH_CHECK(isCompleted(), describe(), " is not completed yet: call wait() before result().",
+              error_suffix(ErrModule::DIST, ErrCode::UNAVAIL));
+  return outputs_;
+}
+
+float WorkHCCL::getDuration() const {
+  TORCH_CHECK(future_->completed(), describe(), " is not completed yet: it has no duration.",
+              error_suffix(ErrModule::DIST, ErrCode::UNAVAIL));
+  return std::chrono::duration<float, std::milli>(finished_ - started_).count();
+}
+
+std::shared_ptr<c10d::WorkInfo> WorkHCCL::info() const {
+  return std::make_shared<c10d::WorkInfo>(info_.op, info_.sequence, started_, finished_, finished_ - started_);
+}
+
+}  // namespace cann::hccl

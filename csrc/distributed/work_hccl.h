@@ -1,0 +1,80 @@
+#pragma once
+// The handle of one operation of ProcessGroupHCCL.
+//
+// A lane of the process group runs the operation and then finishes the work exactly once, with success or an exception;
+// everything that belongs to the result (division of AVG, unpacking) has happened by then, so wait(), is_completed(),
+// result() and the future always agree. Kernels of the simulated card run on the calling thread when they are issued,
+// so making "the current stream wait" can only mean that the host waits: wait() and synchronize() block until the data
+// is there. Shared by the process group, lanes and users through intrusive_ptr; all functions are thread-safe.
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include "distributed/engine.h"
+
+namespace cann::hccl {
+
+class WorkHCCL final : public c10d::Work {
+ public:
+  // What identifies the operation in messages and profiles.
+  struct Info {
+    c10d::OpType op = c10d::OpType::UNKNOWN;
+    const char* title = nullptr;  // "hccl:all_reduce", for the profiler
+    int rank = -1;
+    std::string group;
+    uint64_t sequence = 0;
+    std::chrono::milliseconds timeout{0};
+  };
+
+  // `outputs` is what result() and the future give; `device` the card they are on.
+  WorkHCCL(Info info, std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs, c10::Device device);
+
+  // Runs `body` and finishes the work with its outcome; EngineError becomes DistBackendError naming the operation.
+  // Never throws. `body` returns the rank a receive was served by, or -1.
+  void run(const std::function<int()>& body) noexcept;
+
+  // Finishes this work when all of `parts` have, with the first exception among them.
+  void finish_after(const std::vector<c10::intrusive_ptr<WorkHCCL>>& parts);
+
+  // Calls `callback` once this work is finished, at once if it is. Must not throw.
+  void on_finished(std::function<void(WorkHCCL&)> callback);
+
+  // Blocks until finished, without the GIL if the caller has released it. Raises the operation's exception, or
+  // DistBackendError if `timeout` (0: none beyond the operation's own) passes first. Returns true.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override { wait(); }
+  bool isCompleted() override { return future_->completed(); }
+  bool isSuccess() const override { return future_->completed() && !future_->hasError(); }
+  std::vector<at::Tensor> result() override;
+  int sourceRank() const override { return source_.load(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  // Completes with a WorkResult when the work finishes; never holds an exception.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override { return future_result_; }
+  // Milliseconds from the start of the operation to its end. Raises before the end.
+  float getDuration() const override;
+  uint64_t getSequencenumber() const override { return info_.sequence; }
+
+  const std::vector<at::Tensor>& outputs() const { return outputs_; }
+  // For completion hooks. Valid once finished.
+  std::shared_ptr<c10d::WorkInfo> info() const;
+
+ private:
+  void succeed();
+  void fail(std::exception_ptr error, c10d::WorkResult result);
+  std::exception_ptr to_backend_error(const EngineError& error) const;
+  std::string describe() const;
+
+  const Info info_;
+  const std::vector<at::Tensor> outputs_;
+  const c10::Device device_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_result_;
+  std::atomic<int> source_{-1};
+  std::chrono::steady_clock::time_point started_;
+  std::chrono::steady_clock::time_point finished_;
+};
+
+}  // namespace cann::hccl

@@ -1,0 +1,103 @@
+#include "runtime/generator.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <deque>
+
+#include "runtime/errors.h"
+#include "sim/server.h"
+
+namespace cann {
+namespace {
+
+constexpr int64_t kStateBytes = 16;
+// What one operator consumes. CUDA's generator advances in multiples of 4 too, which DTensor's offset arithmetic
+// expects.
+constexpr uint64_t kOffsetStep = 4;
+
+// SplitMix64's finaliser (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): every bit of the
+// input reaches every bit of the output, so neighbouring offsets give unrelated seeds.
+uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+NPUGeneratorImpl::NPUGeneratorImpl(c10::DeviceIndex device)
+    : GeneratorImpl(c10::Device(kNPU, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      seed_(c10::default_rng_seed_val) {}
+
+void NPUGeneratorImpl::set_current_seed(uint64_t seed) {
+  seed_ = seed;
+  offset_ = 0;
+}
+
+uint64_t NPUGeneratorImpl::seed() {
+  set_current_seed(c10::detail::getNonDeterministicRandom(/*is_cuda=*/true));
+  return seed_;
+}
+
+void NPUGeneratorImpl::set_offset(uint64_t offset) {
+  TORCH_CHECK_VALUE(offset % kOffsetStep == 0, "the offset of an npu generator must be a multiple of 4, but got ",
+                    offset, error_suffix(ErrModule::PTA, ErrCode::VALUE));
+  offset_ = offset;
+}
+
+void NPUGeneratorImpl::set_state(const c10::TensorImpl& state) {
+  at::detail::check_rng_state(state);
+  TORCH_CHECK(state.numel() == kStateBytes, "the state of an npu generator is ", kStateBytes,
+              " bytes (seed, offset), but got ", state.numel(), error_suffix(ErrModule::PTA, ErrCode::VALUE));
+  uint64_t words[2];
+  std::memcpy(words, state.data(), sizeof words);
+  seed_ = words[0];
+  set_offset(words[1]);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> NPUGeneratorImpl::get_state() const {
+  at::Tensor state = at::empty({kStateBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  const uint64_t words[2] = {seed_, offset_};
+  std::memcpy(state.data_ptr(), words, sizeof words);
+  return state.getIntrusivePtr();
+}
+
+at::Generator NPUGeneratorImpl::next() {
+  const std::lock_guard lock(mutex_);
+  const uint64_t key = mix(seed_ + 0x9e3779b97f4a7c15ULL * (offset_ / kOffsetStep + 1));
+  offset_ += kOffsetStep;
+  return at::make_generator<at::CPUGeneratorImpl>(key);
+}
+
+NPUGeneratorImpl* NPUGeneratorImpl::clone_impl() const {
+  auto* copy = new NPUGeneratorImpl(device().index());
+  copy->seed_ = seed_;
+  copy->offset_ = offset_;
+  return copy;
+}
+
+const at::Generator& default_generator(c10::DeviceIndex device) {
+  // Never destroyed: random operators may still run in threads at exit.
+  static auto& generators = *[] {
+    auto* all = new std::deque<at::Generator>;
+    for (c10::DeviceIndex i = 0; i < sim::Server::get().card_count(); ++i) {
+      all->push_back(at::make_generator<NPUGeneratorImpl>(i));
+    }
+    return all;
+  }();
+  return generators[checked_index(device)];
+}
+
+at::Generator host_generator(const std::optional<at::Generator>& generator, c10::DeviceIndex device) {
+  const at::Generator& source = generator.has_value() && generator->defined() ? *generator : default_generator(device);
+  TORCH_CHECK(source.device().type() == kNPU, "Expected a 'npu' device type for generator but found '",
+              source.device().type(), "'");
+  TORCH_CHECK(source.device().index() == device, "Expected a generator of npu:", static_cast<int>(device),
+              ", the device of the tensor, but found one of ", source.device());
+  return static_cast<NPUGeneratorImpl*>(source.unsafeGetGeneratorImpl())->next();
+}
+
+}  // namespace cann

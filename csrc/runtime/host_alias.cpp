@@ -1,0 +1,216 @@
+#include "runtime/host_alias.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include "runtime/allocation_redirect.h"
+#include "runtime/caching_allocator.h"
+#include "runtime/layouts.h"
+#include "runtime/tensor_impl_access.h"
+#include "sim/server.h"
+
+namespace cann {
+namespace {
+
+using c10::intrusive_ptr;
+using c10::StorageImpl;
+using c10::TensorImpl;
+using detail::HostAliasImpl;
+
+// Aliases are reused so that an operator costs no allocation for them.
+class AliasPool {
+ public:
+  AliasPool() { free_.reserve(kMax); }
+  ~AliasPool() { closed_ = true; }  // tensors may still be used by destructors that run after this one
+
+  intrusive_ptr<TensorImpl> take() {
+    if (closed_ || free_.empty()) return c10::make_intrusive<HostAliasImpl>();
+    auto alias = std::move(free_.back());
+    free_.pop_back();
+    return alias;
+  }
+  void give(intrusive_ptr<TensorImpl> alias) {
+    if (!closed_ && free_.size() < kMax) free_.push_back(std::move(alias));
+  }
+
+ private:
+  static constexpr size_t kMax = 64;
+  std::vector<intrusive_ptr<TensorImpl>> free_;
+  bool closed_ = false;
+};
+thread_local AliasPool t_aliases;
+
+bool is_plain(const TensorImpl& tensor) {
+  return tensor.key_set().has(c10::DispatchKey::Dense) && !tensor.has_symbolic_sizes_strides();
+}
+
+intrusive_ptr<StorageImpl> share(const c10::Storage& storage) {
+  return intrusive_ptr<StorageImpl>::reclaim_copy(storage.unsafeGetStorageImpl());
+}
+
+// The kernel allocated outside the redirect (a worker thread, or memory it was handed): the bytes must move to HBM.
+at::Tensor copy_into_hbm(const at::Tensor& host, c10::DeviceIndex device) {
+  AllocationRedirect redirect(device);
+  at::Tensor copy = at::empty_strided(host.sizes(), host.strides(), host.options());
+  copy.copy_(host);
+  return copy;
+}
+
+bool in_hbm(const StorageImpl& storage) {
+  const void* data = const_cast<StorageImpl&>(storage)._mutable_data_ptr_no_checks().get();
+  return data == nullptr || sim::Server::get().hbm().contains(data);
+}
+
+}  // namespace
+
+at::Tensor host_alias(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().type() != kNPU) return tensor;
+  TORCH_CHECK_TYPE(is_plain(*tensor.unsafeGetTensorImpl()), "expected a dense strided npu tensor, but got layout ",
+                   tensor.layout());
+  auto alias = c10::make_intrusive<HostAliasImpl>();
+  alias->assign(*tensor.unsafeGetTensorImpl(), host_storage_of(tensor.storage()));
+  return at::Tensor(std::move(alias));
+}
+
+at::Tensor npu_view_of_host(at::Tensor host, c10::Device device) {
+  AliasScope scope;
+  scope.set_device(device);
+  return scope.wrap(std::move(host));
+}
+
+AliasScope::~AliasScope() {
+  for (Entry& entry : entries_) {
+    const bool reusable = entry.host_storage != nullptr && entry.alias.use_count() == 1;
+    if (C10_UNLIKELY(!reusable)) continue;  // the kernel kept it: it stays a valid CPU tensor of its own
+    static_cast<HostAliasImpl*>(entry.alias.get())->clear();
+    t_aliases.give(std::move(entry.alias));
+  }
+}
+
+at::Tensor AliasScope::alias(const at::Tensor& tensor) {
+  TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (!tensor.defined()) return tensor;
+  const c10::Device device = impl->device();
+  if (C10_UNLIKELY(device.type() != kNPU)) {
+    if (impl->dim() > 0 && device.type() == c10::kCPU) mixed_ = true, other_ = device;
+    return tensor;
+  }
+  if (device_ < 0) {
+    device_ = device.index();
+  } else if (C10_UNLIKELY(device_ != device.index())) {
+    mixed_ = true, other_ = device;
+  }
+  if (entries_.size() <= 8) {
+    for (const Entry& entry : entries_) {
+      if (entry.original->unsafeGetTensorImpl() == impl) return at::Tensor(entry.alias);
+    }
+  }
+  if (C10_UNLIKELY(!is_plain(*impl))) return alias_other_layout(tensor);
+  auto host = host_storage_of(impl->unsafe_storage());
+  StorageImpl* host_storage = host.get();
+  auto alias = t_aliases.take();
+  static_cast<HostAliasImpl*>(alias.get())->assign(*impl, std::move(host));
+  entries_.push_back({alias, &tensor, host_storage});
+  return at::Tensor(std::move(alias));
+}
+
+at::Tensor AliasScope::alias_written(const at::Tensor& tensor) {
+  if (C10_UNLIKELY(tensor.defined() && tensor.device().type() != kNPU)) mixed_ = true, other_ = tensor.device();
+  return alias(tensor);
+}
+
+at::Tensor AliasScope::alias_temporary(at::Tensor tensor) {
+  temporaries_.push_back(std::make_unique<at::Tensor>(std::move(tensor)));
+  return alias(*temporaries_.back());
+}
+
+at::Tensor AliasScope::alias_other_layout(const at::Tensor& tensor) {
+  at::Tensor alias = layouts::alias_on_host(tensor);
+  entries_.push_back({alias.getIntrusivePtr(), &tensor, nullptr});
+  return alias;
+}
+
+const at::Tensor* AliasScope::original_of(const at::Tensor& alias) const {
+  for (const Entry& entry : entries_) {
+    if (entry.alias.get() == alias.unsafeGetTensorImpl()) return entry.original;
+  }
+  return nullptr;
+}
+
+at::Tensor AliasScope::wrap(at::Tensor&& result) {
+  if (!result.defined()) return std::move(result);
+  TensorImpl* impl = result.unsafeGetTensorImpl();
+  if (C10_UNLIKELY(impl->device().type() != c10::kCPU)) return std::move(result);
+  if (const at::Tensor* original = original_of(result)) return *original;
+  const c10::Device device(kNPU, this->device());
+  if (C10_UNLIKELY(!impl->key_set().has(c10::DispatchKey::Dense))) return layouts::wrap_host_result(result, device);
+
+  StorageImpl* host = impl->unsafe_storage().unsafeGetStorageImpl();
+  c10::Storage storage = npu_storage_for(host);
+  if (!storage) {
+    if (C10_UNLIKELY(!in_hbm(*host))) return wrap(copy_into_hbm(result, device.index()));
+    host->set_allocator(caching_allocator::host_view_allocator(device.index()));
+    const bool shared = c10::raw::intrusive_ptr::use_count(host) > 1;
+    storage = c10::Storage(wrap_host_storage(share(impl->unsafe_storage()), device));
+    if (C10_UNLIKELY(shared)) wrapped_.emplace_back(host, storage);
+  }
+  // A tensor that someone else holds too must not change device under them.
+  if (C10_UNLIKELY(result.use_count() > 1)) {
+    result = at::Tensor(impl->shallow_copy_and_detach(/*version_counter=*/c10::VariableVersion(0),
+                                                      /*allow_tensor_metadata_change=*/true));
+    impl = result.unsafeGetTensorImpl();
+  }
+  detail::replace_storage(impl, std::move(storage));
+  detail::retag(impl, device);
+  return std::move(result);
+}
+
+c10::Storage AliasScope::npu_storage_for(StorageImpl* host) const {
+  for (const Entry& entry : entries_) {
+    if (entry.host_storage == host) return entry.original->unsafeGetTensorImpl()->unsafe_storage();
+  }
+  for (const auto& [wrapped_host, storage] : wrapped_) {
+    if (wrapped_host == host) return storage;
+  }
+  return c10::Storage();
+}
+
+void AliasScope::write_back() {
+  for (Entry& entry : entries_) {
+    if (C10_UNLIKELY(entry.host_storage == nullptr)) {
+      layouts::write_back(at::Tensor(entry.alias), *entry.original);
+      continue;
+    }
+    auto* alias = static_cast<HostAliasImpl*>(entry.alias.get());
+    TensorImpl* original = entry.original->unsafeGetTensorImpl();
+    StorageImpl* npu = original->unsafe_storage().unsafeGetStorageImpl();
+    StorageImpl* host = alias->unsafe_storage().unsafeGetStorageImpl();
+    if (C10_UNLIKELY(host != entry.host_storage)) {  // the kernel gave the alias another storage
+      detail::replace_storage(original,
+                              c10::Storage(wrap_host_storage(share(alias->unsafe_storage()), original->device())));
+    } else if (C10_UNLIKELY(host->data() != npu->data() || host->nbytes() != npu->nbytes())) {
+      if (auto* pair = dynamic_cast<NPUStorageImpl*>(npu)) pair->sync();
+    }
+    if (C10_UNLIKELY(!alias->same_geometry(*original))) {
+      original->set_sizes_and_strides(alias->sizes(), alias->strides(), alias->storage_offset());
+      if (alias->dtype() != original->dtype()) {
+        original->set_storage_and_dtype(original->unsafe_storage(), alias->dtype());
+      }
+    }
+  }
+}
+
+void AliasScope::set_device(c10::Device device) {
+  if (device.type() != kNPU) return;
+  const c10::DeviceIndex index = checked_index(device.index());
+  if (device_ >= 0 && device_ != index) mixed_ = true, other_ = c10::Device(kNPU, index);
+  if (device_ < 0) device_ = index;
+}
+
+void AliasScope::raise_mixed(const char* op) const {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
+              c10::Device(kNPU, device()), " and ", other_, "! (when checking arguments of ", op,
+              "; move them to one device with .to())");
+}
+
+}  // namespace cann

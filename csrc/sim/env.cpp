@@ -1,0 +1,119 @@
+#include "sim/env.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace cann::sim {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\n";
+  const size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+std::optional<int64_t> to_integer(std::string_view text) {
+  text = trim(text);
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+int64_t integer_variable(const Env::Lookup& lookup, const char* name, int64_t fallback, int64_t low, int64_t high) {
+  const char* text = lookup(name);
+  if (text == nullptr || trim(text).empty()) return fallback;
+  const auto value = to_integer(text);
+  if (!value || *value < low || *value > high) {
+    throw std::invalid_argument(
+        fmt::format("{}=\"{}\" is not valid: expected an integer from {} to {}. Unset it to use the default {}.", name,
+                    text, low, high, fallback));
+  }
+  return *value;
+}
+
+bool flag_variable(const Env::Lookup& lookup, const char* name, bool fallback) {
+  return integer_variable(lookup, name, fallback ? 1 : 0, 0, 1) != 0;
+}
+
+LowPrecision low_precision_variable(const Env::Lookup& lookup) {
+  constexpr const char* kName = "TORCH_CANN_LOW_PRECISION";
+  const char* text = lookup(kName);
+  const std::string_view value = text == nullptr ? std::string_view() : trim(text);
+  if (value.empty() || value == "auto") return LowPrecision::kAuto;
+  if (value == "native") return LowPrecision::kNative;
+  if (value == "float32") return LowPrecision::kFloat32;
+  throw std::invalid_argument(fmt::format("{}=\"{}\" is not valid: expected auto, native or float32.", kName, value));
+}
+
+}  // namespace
+
+Env::Env(const Lookup& lookup) {
+  const char* soc_name = lookup("TORCH_CANN_SOC");
+  soc = soc_name == nullptr || trim(soc_name).empty() ? "Ascend910B2" : std::string(trim(soc_name));
+
+  device_count = static_cast<int>(integer_variable(lookup, "TORCH_CANN_DEVICE_COUNT", device_count, 1, 64));
+  // 0 stands for "not given"; the lower bound leaves room for the driver's own share (Server::kContextBytes).
+  if (const int64_t mib = integer_variable(lookup, "TORCH_CANN_HBM_MB", 0, 0, 1 << 20); mib != 0) {
+    if (mib < 128) {
+      throw std::invalid_argument(
+          fmt::format("TORCH_CANN_HBM_MB=\"{}\" is not valid: expected an integer from 128 to 1048576.", mib));
+    }
+    hbm_bytes = static_cast<size_t>(mib) * kMiB;
+  }
+  host_margin_bytes =
+      static_cast<size_t>(integer_variable(lookup, "TORCH_CANN_HOST_MARGIN_MB", 256, 0, 1 << 20)) * kMiB;
+  huge_pages = flag_variable(lookup, "TORCH_CANN_HUGE_PAGES", huge_pages);
+  direct_ops = flag_variable(lookup, "TORCH_CANN_DIRECT_OPS", direct_ops);
+  low_precision = low_precision_variable(lookup);
+  compact_errors = flag_variable(lookup, "TORCH_NPU_COMPACT_ERROR_OUTPUT", compact_errors);
+  memory_caching = !flag_variable(lookup, "PYTORCH_NO_NPU_MEMORY_CACHING", false);
+  const int64_t streams = integer_variable(lookup, "STREAMS_PER_DEVICE", 32, 0, 1 << 20);
+  streams_per_device = streams == 8 ? 8 : 32;
+
+  for (const char* name : {"PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
+    if (const char* text = lookup(name); text != nullptr) {
+      alloc_conf = text;
+      break;
+    }
+  }
+}
+
+const Env& Env::get() {
+  static const Env env([](const char* name) -> const char* { return std::getenv(name); });
+  return env;
+}
+
+std::optional<std::vector<int>> Env::visible_devices(int device_count) {
+  const char* text = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
+  if (text == nullptr) return std::nullopt;
+  std::vector<int> ids;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    const auto id = to_integer(rest.substr(0, comma));
+    if (!id || *id < 0 || *id >= device_count) break;
+    if (std::find(ids.begin(), ids.end(), static_cast<int>(*id)) != ids.end()) break;
+    ids.push_back(static_cast<int>(*id));
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+  }
+  return ids;
+}
+
+int Env::rank() {
+  const char* text = std::getenv("RANK");
+  if (text == nullptr) return -1;
+  return static_cast<int>(to_integer(text).value_or(-1));
+}
+
+}  // namespace cann::sim

@@ -1,0 +1,65 @@
+#pragma once
+// The one door to the process environment: every variable the simulator reads, with its default and allowed values.
+//
+// Values are read once, at the first call of Env::get(), and never again (a caller may clear os.environ at will).
+// The exceptions are visible_devices() and rank(), which read anew at each call: the former is asked until the device
+// is initialised, as on the real runtime. Thread-safe. A malformed value raises std::invalid_argument naming the
+// variable, its value and what is allowed; the next Env::get() then reads again.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cann::sim {
+
+// How 16-bit matrix products are computed: by the CPU's own units if it has them, always by ATen, always in float32.
+enum class LowPrecision { kAuto, kNative, kFloat32 };
+
+class Env {
+ public:
+  // Value of a variable, nullptr when unset; what std::getenv is.
+  using Lookup = std::function<const char*(const char* name)>;
+
+  static const Env& get();
+  // An Env read through `lookup` instead of the process environment.
+  static Env from(const Lookup& lookup) { return Env(lookup); }
+
+  // TORCH_CANN_SOC: name of the simulated chip, a row of the SoC table. Default "Ascend910B2".
+  std::string soc;
+  // TORCH_CANN_DEVICE_COUNT: cards in the server, 1 to 64. Default 8.
+  int device_count = 8;
+  // TORCH_CANN_HBM_MB: usable HBM per card in MiB, 128 to 1048576. Default: the chip's figure.
+  std::optional<size_t> hbm_bytes;
+  // TORCH_CANN_HOST_MARGIN_MB: host memory kept free; an allocation or write that would go below raises. Default 256.
+  size_t host_margin_bytes = size_t{256} << 20;
+  // TORCH_CANN_HUGE_PAGES: 0 or 1, ask the kernel for transparent huge pages behind HBM. Default 1.
+  bool huge_pages = true;
+  // TORCH_CANN_DIRECT_OPS: 0 or 1, 0 sends every operator through the boxed path (for tests of that path). Default 1.
+  bool direct_ops = true;
+  // TORCH_CANN_LOW_PRECISION: auto, native or float32. Default auto.
+  LowPrecision low_precision = LowPrecision::kAuto;
+  // TORCH_NPU_COMPACT_ERROR_OUTPUT: 1 drops the "[ERROR] ... ERRxxxxx" suffix of messages. Default 0.
+  bool compact_errors = false;
+  // PYTORCH_NPU_ALLOC_CONF (falls back to PYTORCH_ALLOC_CONF): caching allocator options, "key:value,key:value".
+  std::string alloc_conf;
+  // PYTORCH_NO_NPU_MEMORY_CACHING: 1 gives every allocation its own segment, released as soon as it is freed. Default
+  // 0.
+  bool memory_caching = true;
+  // STREAMS_PER_DEVICE: size of the stream pool, 8 or 32; other numbers mean 32, as in torch_npu. Default 32.
+  int streams_per_device = 32;
+
+  // ASCEND_RT_VISIBLE_DEVICES as it is now: nullopt if unset, else the list of physical ids, empty for "".
+  // The list ends at the first invalid or repeated entry, as the CUDA runtime does with its own variable.
+  static std::optional<std::vector<int>> visible_devices(int device_count);
+
+  // RANK as it is now, or -1 when unset or not a number; used in error messages only.
+  static int rank();
+
+ private:
+  explicit Env(const Lookup& lookup);
+};
+
+}  // namespace cann::sim

@@ -1,0 +1,1 @@
+"""A small GPT and the text it is trained on, shared by the examples."""

@@ -1,0 +1,96 @@
+"""Errors: type, what was asked, what is, and the code behind the text."""
+
+import re
+
+import pytest
+import torch
+from torch_npu.utils._error_code import ErrCode, dist_error, ops_error, pta_error
+
+SUFFIX = r"\n\[ERROR\] [0-9\-\:]* \(PID:\d*, Device:\-?\d*, RankID:\-?\d*\) ERR\d{5} "
+
+
+def test_suffix() -> None:
+    assert re.fullmatch(SUFFIX + "PTA invalid parameter", pta_error(ErrCode.PARAM))
+    assert "ERR01007 OPS feature not supported" in ops_error(ErrCode.NOT_SUPPORT)
+    assert "ERR02011 DIST timeout error" in dist_error(ErrCode.TIMEOUT)
+    assert (ErrCode.MEMORY.code, ErrCode.MEMORY.msg) == (6, "memory error")
+
+
+def test_suffix_can_be_dropped(run_python) -> None:
+    code = "import torch_npu; from torch_npu.utils._error_code import *; print(repr(pta_error(ErrCode.PARAM)))"
+    assert run_python(code, TORCH_NPU_COMPACT_ERROR_OUTPUT="1") == "''"
+
+
+def test_suffix_names_the_rank(run_python) -> None:
+    code = "import torch_npu; from torch_npu.utils._error_code import *; print(pta_error(ErrCode.PARAM))"
+    assert "RankID:3)" in run_python(code, RANK="3")
+
+
+def test_mixed_devices() -> None:
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.ones(2, device="npu") + torch.ones(2)
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device.*npu:0.*npu:1"):
+        torch.ones(2, device="npu:0") + torch.ones(2, device="npu:1")
+    assert (torch.ones(2, device="npu") + torch.tensor(1.0)).tolist() == [2, 2]
+
+
+def test_messages_end_with_the_code() -> None:
+    with pytest.raises(RuntimeError, match=SUFFIX):
+        torch.npu.set_device(99)
+    with pytest.raises(NotImplementedError, match=SUFFIX):
+        torch.npu.NPUGraph()
+
+
+def test_an_error_in_backward_reaches_the_caller() -> None:
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise KeyError("from backward")
+
+    x = torch.ones(2, device="npu", requires_grad=True)
+    with pytest.raises(KeyError, match="from backward"):
+        Fails.apply(x).sum().backward()
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_a_wrong_chip_is_named(run_python) -> None:
+    code = """
+import torch, torch_npu
+try:
+    torch.npu.init()
+except RuntimeError as e:
+    print("Ascend999" in str(e))
+"""
+    assert run_python(code, TORCH_CANN_SOC="Ascend999") == "True"
+
+
+def test_tensors_may_outlive_the_interpreter(run_python) -> None:
+    code = """
+import torch, torch_npu
+class Keeper:
+    def __init__(self): self.x = torch.ones(1000, device="npu")
+    def __del__(self): del self.x
+torch.keeper = Keeper()
+cycle = [torch.ones(10, device="npu:1")]; cycle.append(cycle)
+print("done")
+"""
+    assert run_python(code) == "done"
+
+
+def test_ctrl_c_leaves_the_device_usable(run_python) -> None:
+    code = """
+import os, signal, threading, torch, torch_npu
+x = torch.ones(512, 512, device="npu")
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    while True:
+        x = x @ x * 0
+except KeyboardInterrupt:
+    print((torch.ones(2, device="npu") + 1).tolist())
+"""
+    assert run_python(code) == "[2.0, 2.0]"

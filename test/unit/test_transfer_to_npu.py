@@ -1,0 +1,67 @@
+"""CUDA scripts on the NPU. In processes of their own, since the transfer replaces functions of PyTorch for good."""
+
+SCRIPT = """
+import os, torch
+{how}
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+assert device.type == "cuda" and torch.cuda.device_count() == torch.npu.device_count()
+torch.cuda.set_device(1)
+assert torch.cuda.current_device() == 1 and torch.ones(1).cuda().device == torch.device("npu:1")
+torch.cuda.set_device(0)
+model = torch.nn.Linear(4, 4).to(device)
+assert next(model.parameters()).is_cuda and model.cuda() is model
+optimizer = torch.optim.AdamW(model.parameters())
+scaler = torch.cuda.amp.GradScaler()
+x = torch.randn(2, 4, device="cuda:0", generator=torch.Generator("cuda").manual_seed(0))
+with torch.autocast(device_type=device.type, dtype=torch.float16), torch.cuda.stream(torch.cuda.Stream()):
+    y = model(x)
+    assert y.dtype == torch.float16
+with torch.amp.autocast("cuda", dtype=torch.bfloat16):
+    assert model(x).dtype == torch.bfloat16
+scaler.scale(y.float().sum()).backward()
+scaler.step(optimizer)
+scaler.update()
+assert torch.amp.GradScaler()._device == "npu"
+torch.cuda.synchronize()
+start = torch.cuda.Event(enable_timing=True)
+start.record()
+assert torch.cuda.memory_allocated() == torch.npu.memory_allocated() > 0
+assert torch.zeros_like(x.cpu(), device="cuda").is_npu and torch.full((1,), 2, device=device).is_npu
+assert isinstance(torch.Generator("cuda"), torch.Generator) and torch.Generator("cuda").device.type == "npu"
+assert isinstance(torch.npu.default_generators[0], torch.Generator)
+torch.save(model.state_dict(), "{path}")
+assert torch.load("{path}", map_location="cuda:0")["weight"].is_npu
+assert torch.load("{path}", map_location={{"npu:0": "cpu"}})["weight"].device.type == "cpu"
+os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+import torch.distributed as dist
+dist.init_process_group("{backend}", init_method="file://{path}.store", rank=0, world_size=1)
+assert dist.get_backend(dist.group.WORLD) in ("hccl", "cpu:gloo,npu:hccl"), dist.get_backend()
+t = torch.ones(2, device="cuda")
+dist.all_reduce(t)
+assert t.tolist() == [1, 1]
+dist.destroy_process_group()
+print("ok")
+"""
+
+
+def test_import_of_transfer_to_npu(run_python, tmp_path) -> None:
+    how = "import torch_npu\nfrom torch_npu.contrib import transfer_to_npu"
+    assert run_python(SCRIPT.format(how=how, path=tmp_path / "x.pt", backend="nccl")) == "ok"
+
+
+def test_environment_variable(run_python, tmp_path) -> None:
+    code = SCRIPT.format(how="import torch_npu", path=tmp_path / "x.pt", backend="cpu:gloo,cuda:nccl")
+    assert run_python(code, TORCH_TRANSFER_TO_NPU="1") == "ok"
+
+
+def test_a_wrong_value_is_refused(run_python) -> None:
+    code = """
+import os
+os.environ["TORCH_TRANSFER_TO_NPU"] = "yes"
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+try:
+    import torch_npu
+except ValueError as e:
+    print(e)
+"""
+    assert run_python(code) == "TORCH_TRANSFER_TO_NPU must be 0 or 1, but is 'yes'"

@@ -1,0 +1,30 @@
+"""What Ascend software leaves in the process environment and in torch.version, for libraries that look for it.
+
+DeepSpeed, for example, reads ASCEND_HOME_PATH unguarded and looks below it for ascend_*_install.info. A value set by
+the user is never touched.
+"""
+
+import importlib
+import os
+from pathlib import Path
+
+import torch
+
+from torch_cann import version
+
+HOME = Path(__file__).parent / "_home"
+
+
+def fill_in() -> None:
+    for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
+        os.environ.setdefault(name, str(HOME))
+    torch.version.cann = version.CANN
+
+
+def transfer_if_asked() -> None:
+    """Redirects CUDA scripts if TORCH_TRANSFER_TO_NPU is 1. Raises ValueError unless it is 0, 1 or unset."""
+    value = os.environ.get("TORCH_TRANSFER_TO_NPU", "0")
+    if value not in ("0", "1"):
+        raise ValueError(f"TORCH_TRANSFER_TO_NPU must be 0 or 1, but is {value!r}")
+    if value == "1":
+        importlib.import_module("torch_cann.contrib.transfer_to_npu")

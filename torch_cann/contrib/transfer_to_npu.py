@@ -1,0 +1,137 @@
+"""``from torch_npu.contrib import transfer_to_npu``: a script written for CUDA runs on the NPU.
+
+Importing this module, and nothing else in the package, replaces functions of PyTorch: torch.cuda's by torch.npu's of
+the same name, and those that take a device or a backend by ones that read "cuda" as "npu" and "nccl" as "hccl".
+``torch.device("cuda")`` itself stays what it is, so that ``if device.type == "cuda"`` keeps its meaning in the script.
+TORCH_TRANSFER_TO_NPU=1 in the environment does the same when torch_npu is imported.
+"""
+
+import functools
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.cuda.amp
+import torch.distributed
+import torch.utils.data
+from torch.utils._device import _device_constructors
+
+npu = torch.npu
+
+
+def to_npu(value: Any) -> Any:
+    """``value`` with CUDA in it read as NPU, if it is a device or the name of one, or a dict of such."""
+    if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
+        return "npu" + value.removeprefix("cuda")
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("npu") if value.index is None else torch.device("npu", value.index)
+    if isinstance(value, dict):
+        return {to_npu(k): to_npu(v) for k, v in value.items()}
+    return value
+
+
+def _to_hccl(backend: Any) -> Any:
+    """"nccl" -> "hccl", "cpu:gloo,cuda:nccl" -> "cpu:gloo,npu:hccl"."""
+    if not isinstance(backend, str):
+        return backend
+    return ",".join(part.replace("cuda:", "npu:").replace("nccl", "hccl") for part in backend.split(","))
+
+
+def _reading_devices(function: Callable) -> Callable:
+    """``function`` with devices among its arguments read as NPUs. Arguments of other kinds pass as they are."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(to_npu(a) if isinstance(a, (str, torch.device)) else a for a in args)
+        for name in _DEVICE_KEYWORDS & kwargs.keys():
+            kwargs[name] = to_npu(kwargs[name])
+        return function(*args, **kwargs)
+
+    return wrapped
+
+
+def _reading_backends(function: Callable) -> Callable:
+    wrapped = _reading_devices(function)
+
+    @functools.wraps(function)
+    def with_backend(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(map(_to_hccl, args))
+        if "backend" in kwargs:
+            kwargs["backend"] = _to_hccl(kwargs["backend"])
+        return wrapped(*args, **kwargs)
+
+    return with_backend
+
+
+_DEVICE_KEYWORDS = {"device", "device_id", "device_type", "map_location", "pin_memory_device"}
+
+
+def _wrap(owner: Any, names: Iterable[str], wrapper: Callable[[Callable], Callable] = _reading_devices) -> None:
+    for name in names:
+        setattr(owner, name, wrapper(getattr(owner, name)))
+
+
+def _replace_names(target: types.ModuleType, source: types.ModuleType) -> None:
+    """Each function, class and value of ``target`` that ``source`` has too becomes that of ``source``."""
+    for name in vars(target).keys() & vars(source).keys():
+        is_module = isinstance(getattr(source, name), types.ModuleType)
+        if not name.startswith("__") and not is_module:
+            setattr(target, name, getattr(source, name))
+
+
+def _take_over_torch_cuda() -> None:
+    cuda = torch.cuda
+    _replace_names(cuda, npu)
+    for name in ("memory", "random", "streams", "graphs"):
+        _replace_names(getattr(cuda, name), getattr(npu, name))
+    for module in (cuda.amp, cuda.amp.autocast_mode, cuda.amp.grad_scaler):
+        _replace_names(module, npu.amp)
+    cuda.CUDAGraph = npu.NPUGraph
+    cuda.nvtx.mark, cuda.nvtx.range_push, cuda.nvtx.range_pop = npu.mstx.mark, npu.mstx.range_push, npu.mstx.range_pop
+
+
+class _GeneratorType(type):
+    """torch.Generator's stand-in: makes real generators, and recognises them."""
+
+    _real = torch.Generator
+
+    def __call__(cls, device: Any = "cpu") -> torch.Generator:
+        return _GeneratorType._real(to_npu(device))
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _GeneratorType._real)
+
+
+def _grad_scaler_on_npu(init: Callable) -> Callable:
+    """GradScaler's own default is "cuda"."""
+
+    @functools.wraps(init)
+    def wrapped(self: Any, device: str = "npu", *args: Any, **kwargs: Any) -> None:
+        init(self, to_npu(device), *args, **kwargs)
+
+    return wrapped
+
+
+def _transfer() -> None:
+    _take_over_torch_cuda()
+    factories = {f.__name__ for f in _device_constructors() if getattr(torch, f.__name__, None) is f}
+    like = {name for name in vars(torch) if name.endswith("_like") and callable(getattr(torch, name))}
+    autocast = {"is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype"}
+    _wrap(torch, factories | like | autocast | {"load", "get_device_module", "set_default_device"})
+    _wrap(torch.Tensor, ("to", "new_tensor", "new_empty", "new_full", "new_ones", "new_zeros", "pin_memory"))
+    _wrap(torch.nn.Module, ("to", "to_empty"))
+    _wrap(torch.amp, ("custom_fwd", "custom_bwd"))
+    _wrap(torch.autocast, ("__init__",))
+    _wrap(torch.amp.GradScaler, ("__init__",), _grad_scaler_on_npu)
+    _wrap(torch.utils.data.DataLoader, ("__init__",))
+    _wrap(torch.random, ("fork_rng",))
+    _wrap(torch.distributed, ("init_process_group", "new_group", "init_device_mesh"), _reading_backends)
+    torch.distributed.is_nccl_available = torch.distributed.is_available
+    for owner in (torch.Tensor, torch.nn.Module, torch.UntypedStorage, torch.TypedStorage):
+        owner.cuda = owner.npu
+    torch.Tensor.is_cuda = torch.Tensor.is_npu
+    torch.Generator = _GeneratorType("Generator", (), {"__module__": "torch"})
+
+
+_transfer()

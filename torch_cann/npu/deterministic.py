@@ -1,0 +1,30 @@
+"""Deterministic algorithms for a part of a model: on from one tensor of the forward pass to another, off outside."""
+
+import torch
+
+__all__ = ["disable_deterministic_with_backward", "enable_deterministic_with_backward"]
+
+
+class _Deterministic(torch.autograd.Function):
+    """Identity. Sets the mode in forward, and the opposite in backward, which passes the same point the other way."""
+
+    @staticmethod
+    def forward(ctx, tensor: torch.Tensor, mode: bool) -> torch.Tensor:
+        ctx.mode = mode
+        torch.use_deterministic_algorithms(mode)
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor):
+        torch.use_deterministic_algorithms(not ctx.mode)
+        return grad, None
+
+
+def enable_deterministic_with_backward(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor``; from here on algorithms are deterministic, and in backward up to here."""
+    return _Deterministic.apply(tensor, True)
+
+
+def disable_deterministic_with_backward(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor``; from here on algorithms need not be deterministic, and in backward they are from here."""
+    return _Deterministic.apply(tensor, False)
