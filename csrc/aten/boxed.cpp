@@ -62,10 +62,11 @@ class BoxedCall {
     scope_.check_devices(schema_.name().c_str());
     for (size_t i = 0; i < originals_.size(); ++i) convert_generator(i);
     {
-      AllocationRedirect redirect(scope_.device());
+      AllocationRedirect redirect(result_on_host_ ? AllocationRedirect::kHost : scope_.device());
       op.redispatchBoxed(c10::DispatchKeySet(key), stack_);
     }
     scope_.write_back();
+    if (result_on_host_) return;
     const size_t results = schema_.returns().size();
     for (size_t i = 0; i < results; ++i) wrap_result((*stack_)[stack_->size() - results + i], i);
   }
@@ -82,9 +83,13 @@ class BoxedCall {
       argument = std::move(alias);
     } else if (original.isTensorList() || original.isOptionalTensorList()) {
       alias_list(original, argument);
-    } else if (original.isDevice() && original.toDevice().type() == kNPU) {
-      scope_.set_device(original.toDevice());
-      argument = c10::Device(c10::kCPU);
+    } else if (original.isDevice()) {
+      if (original.toDevice().type() == kNPU) {
+        scope_.set_device(original.toDevice());
+        argument = c10::Device(c10::kCPU);
+      } else {
+        result_on_host_ = true;  // `.to("cpu")` and its kin ask for it by name
+      }
     }
     TORCH_CHECK_NOT_IMPLEMENTED(!original.isStorage(), "npu: ", schema_.name(),
                                 " takes a Storage, which has no CPU form; an npu kernel must be written for it");
@@ -128,6 +133,7 @@ class BoxedCall {
   size_t begin_;
   std::vector<IValue> originals_;  // declared before scope_: aliases point at these tensors
   AliasScope scope_;
+  bool result_on_host_ = false;
 };
 
 template <DispatchKey kHostKey>

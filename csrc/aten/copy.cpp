@@ -8,14 +8,18 @@ namespace cann::aten {
 namespace {
 
 // `self` and `source` may be on any two devices of {cpu, npu}.
-at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+template <c10::DispatchKey kHostKey>
+at::Tensor& copy_between(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   AliasScope scope;
   at::Tensor to = scope.alias(self);  // no check_devices(): a copy between two cards is legal
   const at::Tensor from = scope.alias(source);
   check_host_can_write(to);
-  at::_ops::copy_::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), to, from, non_blocking);
+  at::_ops::copy_::redispatch(c10::DispatchKeySet(kHostKey), to, from, non_blocking);
   return self;
 }
+
+constexpr auto& copy_ = copy_between<c10::DispatchKey::CPU>;
+constexpr auto& copy_quantized = copy_between<c10::DispatchKey::QuantizedCPU>;
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool non_blocking) {
   at::Tensor to = destination;
@@ -35,5 +39,7 @@ void register_copy(torch::Library& aten) {
   aten.impl("_copy_from", TORCH_FN(copy_from));
   aten.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
 }
+
+void register_quantized(torch::Library& quantized) { quantized.impl("copy_", TORCH_FN(copy_quantized)); }
 
 }  // namespace cann::aten

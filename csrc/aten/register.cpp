@@ -38,6 +38,8 @@ void register_operators() {
 
   register_sparse(library("aten", c10::DispatchKey::SparsePrivateUse1));
   register_sparse_compressed(library("aten", c10::DispatchKey::SparseCsrPrivateUse1));
+  register_nested(library("aten", c10::DispatchKey::NestedTensorPrivateUse1));
+  register_quantized(library("aten", c10::DispatchKey::QuantizedPrivateUse1));
   register_boxed();
 
   library("_", c10::DispatchKey::AutocastPrivateUse1).fallback(torch::CppFunction::makeFallthrough());

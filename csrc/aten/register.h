@@ -25,9 +25,12 @@ void register_direct_linalg(torch::Library& aten);
 void register_direct_nn(torch::Library& aten);
 void register_direct_foreach(torch::Library& aten);
 
-// Metadata operators of sparse layouts ("aten", SparsePrivateUse1 and SparseCsrPrivateUse1).
+// Metadata operators of other layouts ("aten", SparsePrivateUse1, SparseCsrPrivateUse1, NestedTensorPrivateUse1).
 void register_sparse(torch::Library& sparse);
 void register_sparse_compressed(torch::Library& compressed);
+void register_nested(torch::Library& nested);
+// Copies of quantized tensors ("aten", QuantizedPrivateUse1); in copy.cpp.
+void register_quantized(torch::Library& quantized);
 
 // Autocast lists ("aten", AutocastPrivateUse1).
 void register_autocast(torch::Library& aten);

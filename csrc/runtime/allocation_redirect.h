@@ -17,6 +17,9 @@ extern thread_local constinit c10::DeviceIndex t_redirect_device;  // -1: none
 // `device` must be a valid index. Scopes nest; each restores the one around it.
 class AllocationRedirect {
  public:
+  // In place of a card: the stock allocator.
+  static constexpr c10::DeviceIndex kHost = -1;
+
   explicit AllocationRedirect(c10::DeviceIndex device) : previous_(detail::t_redirect_device) {
     detail::t_redirect_device = device;
   }

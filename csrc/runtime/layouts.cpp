@@ -7,6 +7,7 @@
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/native/nested/NestedTensorUtils.h>
 #include <ATen/quantized/QTensorImpl.h>
+#include <c10/core/DeviceGuard.h>
 
 #include "runtime/host_alias.h"
 #include "runtime/tensor_impl_access.h"
@@ -55,6 +56,7 @@ template <class Move>
 at::Tensor convert(const at::Tensor& tensor, const Move& move) {
   TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const auto keys = detail::other_keys(impl->key_set());
+  const c10::DeviceGuard guard(move.device);  // a sparse tensor without members takes the current card
   switch (kind_of(tensor)) {
     case Kind::kSparse: {
       auto out = at::detail::make_tensor<at::SparseTensorImpl>(keys, impl->dtype());
