@@ -13,11 +13,11 @@ void register_direct_pointwise(torch::Library& aten) {
                   ops::div_Tensor_mode, ops::div__Tensor_mode>(aten);
   register_direct<ops::addcmul, ops::addcmul_, ops::addcmul_out, ops::addcdiv, ops::addcdiv_, ops::addcdiv_out,
                   ops::lerp_Scalar, ops::lerp_Tensor, ops::lerp__Scalar, ops::lerp__Tensor>(aten);
-  register_direct<ops::neg, ops::neg_, ops::abs, ops::abs_, ops::sign, ops::reciprocal, ops::reciprocal_, ops::exp,
-                  ops::exp_, ops::exp2, ops::expm1, ops::log, ops::log_, ops::log2, ops::log1p, ops::sqrt, ops::sqrt_,
-                  ops::rsqrt, ops::rsqrt_, ops::sin, ops::cos, ops::tan, ops::asin, ops::acos, ops::atan, ops::sinh,
-                  ops::cosh, ops::tanh, ops::tanh_, ops::sigmoid, ops::sigmoid_, ops::erf, ops::erfc, ops::floor,
-                  ops::floor_, ops::ceil, ops::round, ops::trunc, ops::frac>(aten);
+  register_direct<ops::neg, ops::neg_, ops::conj_physical_, ops::abs, ops::abs_, ops::sign, ops::reciprocal,
+                  ops::reciprocal_, ops::exp, ops::exp_, ops::exp2, ops::expm1, ops::log, ops::log_, ops::log2,
+                  ops::log1p, ops::sqrt, ops::sqrt_, ops::rsqrt, ops::rsqrt_, ops::sin, ops::cos, ops::tan, ops::asin,
+                  ops::acos, ops::atan, ops::sinh, ops::cosh, ops::tanh, ops::tanh_, ops::sigmoid, ops::sigmoid_,
+                  ops::erf, ops::erfc, ops::floor, ops::floor_, ops::ceil, ops::round, ops::trunc, ops::frac>(aten);
   register_direct<ops::pow_Tensor_Scalar, ops::pow__Scalar, ops::pow_Tensor_Tensor, ops::pow_Scalar, ops::atan2,
                   ops::fmod_Tensor, ops::remainder_Scalar, ops::remainder_Tensor, ops::maximum, ops::minimum, ops::fmax,
                   ops::fmin, ops::hypot, ops::xlogy_Tensor>(aten);

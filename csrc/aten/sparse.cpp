@@ -7,7 +7,8 @@
 #include <c10/core/DeviceGuard.h>
 
 #include "aten/register.h"
-#include "runtime/device.h"
+#include "runtime/allocation_redirect.h"
+#include "runtime/host_alias.h"
 
 namespace cann::aten {
 namespace {
@@ -45,6 +46,21 @@ constexpr auto guarded() {
   return TORCH_FN((Guarded<kFunction, decltype(kFunction)>::call));
 }
 
+// The CPU kernel asks its arguments whether they require grad, to know if amax and amin must return the winners'
+// positions; aliases do not carry that flag.
+std::tuple<at::Tensor, at::Tensor> sparse_mm_reduce(const at::Tensor& self, const at::Tensor& other,
+                                                    std::string_view reduce) {
+  AliasScope scope;
+  at::Tensor matrix = scope.alias(self);
+  const at::Tensor dense = scope.alias(other);
+  scope.check_devices("aten::_sparse_mm_reduce_impl");
+  matrix.set_requires_grad(self.requires_grad() || other.requires_grad());
+  AllocationRedirect redirect(scope.device());
+  auto [out, positions] = at::_ops::_sparse_mm_reduce_impl::redispatch(
+      c10::DispatchKeySet(c10::DispatchKey::SparseCsrCPU), matrix, dense, reduce);
+  return {scope.wrap(std::move(out)), scope.wrap(std::move(positions))};
+}
+
 }  // namespace
 
 void register_sparse(torch::Library& sparse) {
@@ -76,6 +92,7 @@ void register_sparse_compressed(torch::Library& compressed) {
   compressed.impl("_nnz", TORCH_FN(native::_nnz_sparse_csr));
   compressed.impl("sparse_dim", TORCH_FN(native::sparse_dim_sparse_csr));
   compressed.impl("dense_dim", TORCH_FN(native::dense_dim_sparse_csr));
+  compressed.impl("_sparse_mm_reduce_impl", TORCH_FN(sparse_mm_reduce));
 }
 
 void register_nested(torch::Library& nested) {
