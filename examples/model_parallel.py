@@ -14,7 +14,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from gpt import data
-from gpt.model import GPT, GPTConfig, rotary_angles
+from gpt.model import EMBEDDING_SCALE, GPT, GPTConfig, rotary_angles
 
 
 class SplitGPT(nn.Module):
@@ -39,7 +39,7 @@ class SplitGPT(nn.Module):
 
     def forward(self, ids_BT: torch.Tensor) -> torch.Tensor:
         """Logits (B, T, V), on the last card."""
-        x_BTC = self.tokens(ids_BT.to(self.devices[0]))
+        x_BTC = self.tokens(ids_BT.to(self.devices[0])) * EMBEDDING_SCALE
         for device, stage in zip(self.devices, self.stages, strict=True):
             x_BTC = x_BTC.to(device)  # autograd brings the gradient back the same way
             angle_TR = rotary_angles(ids_BT.shape[1], self.pairs, device)

@@ -39,8 +39,10 @@ std::string constant_name(at::ScalarType dtype) { return std::string("at::k") + 
 
 double premultiply_factor(const c10d::ReduceOp& op) {
   const auto* supplement = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
-  TORCH_CHECK(supplement != nullptr, "ReduceOp.PREMUL_SUM needs a factor: make it with "
-              "torch.distributed._make_nccl_premul_sum().", suffix(ErrCode::PARAM));
+  TORCH_CHECK(supplement != nullptr,
+              "ReduceOp.PREMUL_SUM needs a factor: make it with "
+              "torch.distributed._make_nccl_premul_sum().",
+              suffix(ErrCode::PARAM));
   const at::Tensor& tensor = supplement->tensor_factor;
   return tensor.defined() ? host_alias(tensor).item<double>() : supplement->double_factor;
 }
@@ -52,16 +54,18 @@ uint8_t layout_of(const at::Tensor& tensor) {
 }
 
 void check_tensor(const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.defined() && tensor.device().type() == kNPU && tensor.layout() == at::kStrided,
-              "Tensors must be NPU and dense, but got ",
-              tensor.defined() ? c10::str("a ", tensor.layout(), " tensor on ", tensor.device()) : "an undefined tensor",
-              ". Move it to the card first, or use a process group made with \"cpu:gloo,npu:hccl\" for both kinds.",
-              suffix(ErrCode::TYPE));
+  TORCH_CHECK(
+      tensor.defined() && tensor.device().type() == kNPU && tensor.layout() == at::kStrided,
+      "Tensors must be NPU and dense, but got ",
+      tensor.defined() ? c10::str("a ", tensor.layout(), " tensor on ", tensor.device()) : "an undefined tensor",
+      ". Move it to the card first, or use a process group made with \"cpu:gloo,npu:hccl\" for both kinds.",
+      suffix(ErrCode::TYPE));
   TORCH_CHECK(is_contiguous(tensor), "Tensors must be contiguous, but got sizes ", tensor.sizes(), " with strides ",
               tensor.strides(), ". Pass tensor.contiguous().", suffix(ErrCode::TYPE));
   TORCH_CHECK(!tensor.is_conj() && !tensor.is_neg(),
               "Tensors must hold their values: this one is a lazy conjugate or negation. Pass "
-              "tensor.resolve_conj().resolve_neg().", suffix(ErrCode::TYPE));
+              "tensor.resolve_conj().resolve_neg().",
+              suffix(ErrCode::TYPE));
 }
 
 void check_single(const std::vector<at::Tensor>& tensors) {
@@ -73,8 +77,8 @@ void check_single(const std::vector<at::Tensor>& tensors) {
 void check_matches(const at::Tensor& tensor, const at::Tensor& other) {
   TORCH_CHECK(other.scalar_type() == tensor.scalar_type(), "Tensors must have identical type, but got ",
               tensor.scalar_type(), " and ", other.scalar_type(), ".", suffix(ErrCode::TYPE));
-  TORCH_CHECK(other.device() == tensor.device(), "Tensors must be on same NPU device, but got ", tensor.device(), " and ",
-              other.device(), ".", suffix(ErrCode::PARAM));
+  TORCH_CHECK(other.device() == tensor.device(), "Tensors must be on same NPU device, but got ", tensor.device(),
+              " and ", other.device(), ".", suffix(ErrCode::PARAM));
   TORCH_CHECK(layout_of(tensor) == layout_of(other), "Tensors must have identical strides, but got memory formats ",
               tensor.suggest_memory_format(), " and ", other.suggest_memory_format(), ".", suffix(ErrCode::PARAM));
 }
@@ -104,19 +108,20 @@ void check_splits(const std::vector<int64_t>& splits, const at::Tensor& tensor, 
                 " ranks.", suffix(ErrCode::PARAM));
     return;
   }
-  TORCH_CHECK(splits.size() == static_cast<size_t>(ranks), "Number of tensor splits not equal to group size: ",
-              splits.size(), " splits, ", ranks, " ranks.", suffix(ErrCode::TYPE));
+  TORCH_CHECK(splits.size() == static_cast<size_t>(ranks),
+              "Number of tensor splits not equal to group size: ", splits.size(), " splits, ", ranks, " ranks.",
+              suffix(ErrCode::TYPE));
   for (const int64_t split : splits) {
     TORCH_CHECK(split >= 0, "Split sizes must not be negative, but got ", split, ".", suffix(ErrCode::VALUE));
   }
   const int64_t sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
-  TORCH_CHECK(sum == rows, "Split sizes doesn't match total dim 0 size: they sum up to ", sum, ", dim 0 has ", rows, ".",
-              suffix(ErrCode::TYPE));
+  TORCH_CHECK(sum == rows, "Split sizes doesn't match total dim 0 size: they sum up to ", sum, ", dim 0 has ", rows,
+              ".", suffix(ErrCode::TYPE));
 }
 
 void check_root(int64_t root, int ranks, const char* what) {
-  TORCH_CHECK(root >= 0 && root < ranks, "Invalid ", what, " rank ", root, ": the group has ranks 0 to ", ranks - 1, ".",
-              suffix(ErrCode::VALUE));
+  TORCH_CHECK(root >= 0 && root < ranks, "Invalid ", what, " rank ", root, ": the group has ranks 0 to ", ranks - 1,
+              ".", suffix(ErrCode::VALUE));
 }
 
 Reduction checked_reduction(const c10d::ReduceOp& op, at::ScalarType dtype, const char* function, double* factor) {
@@ -126,22 +131,43 @@ Reduction checked_reduction(const c10d::ReduceOp& op, at::ScalarType dtype, cons
   };
   Reduction reduction = Reduction::kNone;
   switch (op.op_) {
-    case c10d::ReduceOp::SUM: reduction = Reduction::kSum; break;
-    case c10d::ReduceOp::AVG: reduction = Reduction::kAverage; break;
-    case c10d::ReduceOp::PRODUCT: reduction = Reduction::kProduct; break;
-    case c10d::ReduceOp::MIN: reduction = Reduction::kMin; break;
-    case c10d::ReduceOp::MAX: reduction = Reduction::kMax; break;
-    case c10d::ReduceOp::PREMUL_SUM: reduction = Reduction::kPremultipliedSum; break;
-    case c10d::ReduceOp::BAND: refuse("BAND"); break;
-    case c10d::ReduceOp::BOR: refuse("BOR"); break;
-    case c10d::ReduceOp::BXOR: refuse("BXOR"); break;
-    default: refuse("UNUSED");
+    case c10d::ReduceOp::SUM:
+      reduction = Reduction::kSum;
+      break;
+    case c10d::ReduceOp::AVG:
+      reduction = Reduction::kAverage;
+      break;
+    case c10d::ReduceOp::PRODUCT:
+      reduction = Reduction::kProduct;
+      break;
+    case c10d::ReduceOp::MIN:
+      reduction = Reduction::kMin;
+      break;
+    case c10d::ReduceOp::MAX:
+      reduction = Reduction::kMax;
+      break;
+    case c10d::ReduceOp::PREMUL_SUM:
+      reduction = Reduction::kPremultipliedSum;
+      break;
+    case c10d::ReduceOp::BAND:
+      refuse("BAND");
+      break;
+    case c10d::ReduceOp::BOR:
+      refuse("BOR");
+      break;
+    case c10d::ReduceOp::BXOR:
+      refuse("BXOR");
+      break;
+    default:
+      refuse("UNUSED");
   }
   TORCH_CHECK(can_reduce(dtype), "HCCL ", function, ": Unsupported data type ", constant_name(dtype),
               suffix(ErrCode::NOT_SUPPORT));
   if (reduction == Reduction::kPremultipliedSum) {
-    TORCH_CHECK(at::isFloatingType(dtype), "HCCL ", function, ": ReduceOp.PREMUL_SUM needs a floating point tensor, "
-                "but got ", constant_name(dtype), suffix(ErrCode::NOT_SUPPORT));
+    TORCH_CHECK(at::isFloatingType(dtype), "HCCL ", function,
+                ": ReduceOp.PREMUL_SUM needs a floating point tensor, "
+                "but got ",
+                constant_name(dtype), suffix(ErrCode::NOT_SUPPORT));
     *factor = premultiply_factor(op);
   }
   TORCH_CHECK(reduction != Reduction::kAverage || dtype != at::kBool, "HCCL ", function,

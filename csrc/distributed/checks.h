@@ -13,7 +13,8 @@
 
 namespace cann::hccl {
 
-// 0 for a tensor in the usual order, else its c10::MemoryFormat. Ranks must agree, as elements are moved in memory order.
+// 0 for a tensor in the usual order, else its c10::MemoryFormat. Ranks must agree, as elements are moved in memory
+// order.
 uint8_t layout_of(const at::Tensor& tensor);
 
 // One npu tensor, dense, contiguous in its own memory format.

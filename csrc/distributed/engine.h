@@ -3,9 +3,9 @@
 //
 // An Engine carries out one communicator's operations on plain host memory. Collectives block the calling thread until
 // this rank's part is done and its buffers are free; they must be called by one thread at a time, in the same order on
-// every rank. Point-to-point transfers are posted by send() and recv() without blocking, from any thread, and waited for
-// later. Every failure is an EngineError; after one the communicator is dead and every later call raises too, as an HCCL
-// communicator is after an error. Ranks are ranks of the group. Empty spans are allowed everywhere.
+// every rank. Point-to-point transfers are posted by send() and recv() without blocking, from any thread, and waited
+// for later. Every failure is an EngineError; after one the communicator is dead and every later call raises too, as an
+// HCCL communicator is after an error. Ranks are ranks of the group. Empty spans are allowed everywhere.
 
 #include <c10/core/ScalarType.h>
 
@@ -44,10 +44,10 @@ class Deadline {
 
 // One operation as this rank understands it. All ranks must agree on everything but `factor` and the deadline.
 struct Call {
-  uint8_t op = 0;       // c10d::OpType
+  uint8_t op = 0;  // c10d::OpType
   uint64_t sequence = 0;
   c10::ScalarType dtype = c10::ScalarType::Byte;
-  uint8_t layout = 0;   // c10::MemoryFormat of the data: equal bytes in another order must not be mixed
+  uint8_t layout = 0;  // c10::MemoryFormat of the data: equal bytes in another order must not be mixed
   Reduction reduction = Reduction::kNone;
   double factor = 1.0;  // of kPremultipliedSum: what this rank's input is multiplied with before it is added
   int root = -1;
@@ -79,7 +79,8 @@ class Engine {
   // As all_reduce, but only the root's `data` is written.
   virtual void reduce(const Call& call, Span data) = 0;
   virtual void broadcast(const Call& call, Span data) = 0;
-  // outputs[r] receives rank r's input; sizes may differ between ranks, but outputs[r] must have the size of rank r's input.
+  // outputs[r] receives rank r's input; sizes may differ between ranks, but outputs[r] must have the size of rank r's
+  // input.
   virtual void all_gather(const Call& call, Span input, const std::vector<Span>& outputs) = 0;
   // inputs[r] goes to rank r; `output` has the size of inputs[rank] and may be that very memory.
   virtual void reduce_scatter(const Call& call, const std::vector<Span>& inputs, Span output) = 0;
@@ -100,7 +101,8 @@ class Engine {
   // last bytes sent to a slow peer may be lost when this process closes its connections.
   virtual void leave(const Deadline& deadline) noexcept = 0;
 
-  // Makes every blocked and every later call raise kAborted with `reason`, here, and fail soon on the peers. Any thread.
+  // Makes every blocked and every later call raise kAborted with `reason`, here, and fail soon on the peers. Any
+  // thread.
   virtual void abort(const std::string& reason) noexcept = 0;
   virtual bool aborted() const = 0;
 };

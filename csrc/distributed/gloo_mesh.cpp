@@ -12,11 +12,23 @@ namespace cann::hccl {
 namespace {
 
 // Gloo tags are non-negative 32-bit integers: the kind of message in the upper bits, its own number below.
-enum class TagKind : int { kUser = 0, kContents = 1, kCollective = 2, kNobody = 3 };
+enum class TagKind : int { kUser = 0, kUserContents = 1, kCollective = 2, kCollectiveContents = 3, kNobody = 4 };
 constexpr int kTagBits = 28;
 constexpr int tag_of(TagKind kind, uint32_t number) {
   return (static_cast<int>(kind) << kTagBits) | static_cast<int>(number & ((1u << kTagBits) - 1));
 }
+
+// Tag of the contents that follow `header`. In a collective both ends derive it from what they expect, so the receive
+// can be posted before the header is there, and contents of another size never meet it. A point-to-point receive learns
+// it from the header: with any-source receives, only the sender knows which message meets which receive.
+int contents_tag(const Header& header) {
+  if (header.round == 0) return tag_of(TagKind::kUserContents, header.message_id);
+  uint64_t mixed = header.round * 0x9E3779B97F4A7C15u ^ header.bytes * 0xC2B2AE3D27D4EB4Fu;
+  mixed = (mixed ^ (mixed >> 32)) * 0xD6E8FEB86659FD93u;
+  return tag_of(TagKind::kCollectiveContents, static_cast<uint32_t>(mixed >> 32));
+}
+
+bool fits_inline(const Header& header) { return header.bytes <= (header.round == 0 ? kUserInline : kCollectiveInline); }
 
 std::vector<at::Tensor> as_tensor(Span span) {
   return {at::from_blob(span.data, {static_cast<int64_t>(span.bytes)}, at::TensorOptions().dtype(at::kByte))};
@@ -25,10 +37,10 @@ std::vector<at::Tensor> as_tensor(Span span) {
 using Kind = EngineError::Kind;
 
 std::string describe(const Header& header) {
-  if (header.op == kLeaving) return "that it leaves the group";
-  std::string text = fmt::format("{} #{} of {} bytes of {}", c10d::opTypeToString(static_cast<c10d::OpType>(header.op)),
-                                 header.sequence, header.bytes,
-                                 c10::toString(static_cast<c10::ScalarType>(header.dtype)));
+  if (header.op == kLeaving) return "the act of leaving the group";
+  std::string text = fmt::format("{} #{} with {} bytes of {} between the two",
+                                 c10d::opTypeToString(static_cast<c10d::OpType>(header.op)), header.sequence,
+                                 header.bytes, c10::toString(static_cast<c10::ScalarType>(header.dtype)));
   if (header.reduction != 0) text += fmt::format(", {}", reduction_name(static_cast<Reduction>(header.reduction)));
   if (header.root >= 0) text += fmt::format(", root {}", header.root);
   return text;
@@ -36,24 +48,13 @@ std::string describe(const Header& header) {
 
 }  // namespace
 
-struct GlooMesh::Outgoing {
-  std::vector<std::byte> message;
-  Works works;  // after `message`: destroyed before it
-};
-
-struct GlooMesh::Incoming {
-  int peer = -1;  // -1: any
-  std::vector<std::byte> message = std::vector<std::byte>(kMessage);
-  c10::intrusive_ptr<c10d::Work> work;
-};
-
 class GlooMesh::SendTransfer final : public Transfer {
  public:
-  SendTransfer(GlooMesh& mesh, const Call& call, int peer, std::unique_ptr<Outgoing> message)
-      : mesh_(mesh), call_(call), peer_(peer), message_(std::move(message)) {}
+  SendTransfer(GlooMesh& mesh, const Call& call, Message message)
+      : mesh_(mesh), call_(call), message_(std::move(message)) {}
   void wait() override {
     mesh_.or_abort([this] {
-      for (const auto& work : message_->works) mesh_.wait(*work, call_, peer_);
+      for (const auto& work : message_.works) mesh_.wait(*work, call_, message_.peer);
     });
   }
   int source() const override { return -1; }
@@ -61,28 +62,28 @@ class GlooMesh::SendTransfer final : public Transfer {
  private:
   GlooMesh& mesh_;
   Call call_;
-  int peer_;
-  std::unique_ptr<Outgoing> message_;
+  Message message_;
 };
 
 class GlooMesh::RecvTransfer final : public Transfer {
  public:
-  RecvTransfer(GlooMesh& mesh, const Call& call, Span data, std::unique_ptr<Incoming> message)
+  RecvTransfer(GlooMesh& mesh, const Call& call, Span data, Message message)
       : mesh_(mesh), call_(call), data_(data), message_(std::move(message)) {}
   void wait() override {
     mesh_.or_abort([this] {
-      mesh_.receive(*message_, call_, data_, contents_);
-      for (const auto& [peer, work] : contents_) mesh_.wait(*work, call_, peer);
+      const Header header = mesh_.receive(message_, call_, data_);
+      if (fits_inline(header)) return;
+      message_.works.push_back(mesh_.post_receive(data_, message_.peer, contents_tag(header)));
+      mesh_.wait(*message_.works.back(), call_, message_.peer);
     });
   }
-  int source() const override { return message_->peer; }
+  int source() const override { return message_.peer; }
 
  private:
   GlooMesh& mesh_;
   Call call_;
   Span data_;
-  std::unique_ptr<Incoming> message_;
-  Contents contents_;
+  Message message_;
 };
 
 GlooMesh::GlooMesh(c10::intrusive_ptr<c10d::Backend> gloo)
@@ -90,6 +91,7 @@ GlooMesh::GlooMesh(c10::intrusive_ptr<c10d::Backend> gloo)
       rank_(gloo_->getRank()),
       size_(gloo_->getSize()),
       mailboxes_(static_cast<size_t>(size_)),
+      outbox_(static_cast<size_t>(size_)),
       next_message_id_(static_cast<size_t>(size_), 0),
       talked_to_(static_cast<size_t>(size_), false) {}
 
@@ -109,45 +111,46 @@ Header GlooMesh::header_for(const Call& call, size_t bytes) const {
   return header;
 }
 
-std::unique_ptr<GlooMesh::Outgoing> GlooMesh::post_message(Header header, Span data, int peer, int tag) {
+void GlooMesh::post_message(Message& message, Header header, Span data, int tag) {
   {
     std::lock_guard lock(mutex_);
     if (abort_reason_) throw EngineError(Kind::kAborted, *abort_reason_);
-    header.message_id = next_message_id_[static_cast<size_t>(peer)]++;
-    talked_to_[static_cast<size_t>(peer)] = true;
+    header.message_id = next_message_id_[static_cast<size_t>(message.peer)]++;
+    talked_to_[static_cast<size_t>(message.peer)] = true;
   }
-  const bool is_inline = data.bytes <= kInline;
-  auto outgoing = std::make_unique<Outgoing>();
-  outgoing->message.resize(sizeof(Header) + (is_inline ? data.bytes : 0));
-  std::memcpy(outgoing->message.data(), &header, sizeof(Header));
-  if (is_inline && data.bytes > 0) std::memcpy(outgoing->message.data() + sizeof(Header), data.data, data.bytes);
+  const size_t carried = fits_inline(header) ? data.bytes : 0;
+  const size_t length = sizeof(Header) + carried;
+  if (message.buffer.size() < length) message.buffer.resize(length);
+  std::memcpy(message.buffer.data(), &header, sizeof(Header));
+  if (carried > 0) std::memcpy(message.buffer.data() + sizeof(Header), data.data, carried);
   try {
-    auto message = as_tensor({outgoing->message.data(), outgoing->message.size()});
-    outgoing->works.push_back(gloo_->send(message, peer, tag));
-    if (!is_inline) {
+    auto transfer = as_tensor({message.buffer.data(), length});
+    message.works.push_back(gloo_->send(transfer, message.peer, tag));
+    if (!fits_inline(header)) {
       auto contents = as_tensor(data);
-      outgoing->works.push_back(gloo_->send(contents, peer, tag_of(TagKind::kContents, header.message_id)));
+      message.works.push_back(gloo_->send(contents, message.peer, contents_tag(header)));
     }
   } catch (const std::exception& error) {
-    throw EngineError(Kind::kRemote, fmt::format("sending to rank {} failed: {}", peer, error.what()));
+    throw EngineError(Kind::kRemote, fmt::format("sending to rank {} failed: {}", message.peer, error.what()));
   }
-  return outgoing;
 }
 
-std::unique_ptr<GlooMesh::Incoming> GlooMesh::post_receive(int peer, int tag) {
+GlooMesh::WorkPtr GlooMesh::post_receive(Span data, int peer, int tag) {
   {
     std::lock_guard lock(mutex_);
     if (abort_reason_) throw EngineError(Kind::kAborted, *abort_reason_);
   }
-  auto incoming = std::make_unique<Incoming>();
-  incoming->peer = peer;
-  auto message = as_tensor({incoming->message.data(), incoming->message.size()});
+  auto tensor = as_tensor(data);
   try {
-    incoming->work = peer < 0 ? gloo_->recvAnysource(message, tag) : gloo_->recv(message, peer, tag);
+    return peer < 0 ? gloo_->recvAnysource(tensor, tag) : gloo_->recv(tensor, peer, tag);
   } catch (const std::exception& error) {
     throw EngineError(Kind::kRemote, fmt::format("receiving from rank {} failed: {}", peer, error.what()));
   }
-  return incoming;
+}
+
+void GlooMesh::post_receive(Message& message, size_t room, int tag) {
+  message.buffer.resize(sizeof(Header) + room);
+  message.works.assign(1, post_receive({message.buffer.data(), message.buffer.size()}, message.peer, tag));
 }
 
 void GlooMesh::wait(c10d::Work& work, const Call& call, int peer) {
@@ -174,51 +177,56 @@ void GlooMesh::wait(c10d::Work& work, const Call& call, int peer) {
 
 void GlooMesh::check(const Header& theirs, const Call& call, size_t bytes, int peer) const {
   const Header mine = header_for(call, bytes);
-  const bool same = theirs.op == mine.op && theirs.dtype == mine.dtype && theirs.reduction == mine.reduction &&
+  // The two ends of a transfer have different names for it.
+  const bool same_op = theirs.op == mine.op || c10d::isP2POp(static_cast<c10d::OpType>(mine.op));
+  const bool same = same_op && theirs.dtype == mine.dtype && theirs.reduction == mine.reduction &&
                     theirs.root == mine.root && theirs.layout == mine.layout && theirs.bytes == mine.bytes;
   if (same && theirs.round == mine.round) return;
-  std::string text = fmt::format("rank {} expects {} from rank {}, but that rank says {}", rank_, describe(mine), peer,
-                                 describe(theirs));
-  if (same) text += fmt::format("; it is at step {} of the group's communication, this one at {}", theirs.round, mine.round);
+  std::string text =
+      fmt::format("rank {} is in {}, but rank {} says it is in {}", rank_, describe(mine), peer, describe(theirs));
+  if (same)
+    text += fmt::format("; it is at step {} of the group's communication, this one at {}", theirs.round, mine.round);
   if (theirs.layout != mine.layout) text += " in another memory format";
   throw EngineError(Kind::kMismatch, text);
 }
 
-Header GlooMesh::receive(Incoming& message, const Call& call, Span data, Contents& pending) {
-  wait(*message.work, call, message.peer);
-  if (message.peer < 0) message.peer = message.work->sourceRank();
+Header GlooMesh::receive(Message& message, const Call& call, Span data) {
+  c10d::Work& work = *message.works[0];
+  wait(work, call, message.peer);
+  if (message.peer < 0) message.peer = work.sourceRank();
   {
     std::lock_guard lock(mutex_);
     talked_to_[static_cast<size_t>(message.peer)] = true;
   }
   Header header;
-  std::memcpy(&header, message.message.data(), sizeof(Header));
-  // The two ends of a transfer name it differently, and each counts its own.
-  Header comparable = header;
-  if (c10d::isP2POp(static_cast<c10d::OpType>(call.op))) comparable.op = call.op;
-  check(comparable, call, data.bytes, message.peer);
-  if (data.bytes > kInline) {
-    auto contents = as_tensor(data);
-    pending.emplace_back(message.peer,
-                         gloo_->recv(contents, message.peer, tag_of(TagKind::kContents, header.message_id)));
-  } else if (data.bytes > 0) {
-    std::memcpy(data.data, message.message.data() + sizeof(Header), data.bytes);
+  std::memcpy(&header, message.buffer.data(), sizeof(Header));
+  check(header, call, data.bytes, message.peer);
+  if (data.bytes > 0 && fits_inline(header)) {
+    std::memcpy(data.data, message.buffer.data() + sizeof(Header), data.bytes);
   }
   return header;
 }
 
 void GlooMesh::post_mailbox(int peer) {
-  mailboxes_[static_cast<size_t>(peer)] = post_receive(peer, tag_of(TagKind::kCollective, 0));
+  Message& mailbox = mailboxes_[static_cast<size_t>(peer)];
+  mailbox.works.clear();
+  mailbox.peer = peer;
+  post_receive(mailbox, kCollectiveInline, tag_of(TagKind::kCollective, 0));
 }
 
-GlooMesh::Contents GlooMesh::receive_round(const Call& call, const Spans& incoming, std::vector<Header>* headers) {
-  Contents contents;
+void GlooMesh::receive_round(const Call& call, const Spans& incoming, std::vector<Header>* headers) {
+  std::vector<std::pair<int, WorkPtr>> contents;
+  for (int peer = 0; peer < size_; ++peer) {
+    const auto& span = incoming[static_cast<size_t>(peer)];
+    if (peer == rank_ || !span) continue;
+    const Header expected = header_for(call, span->bytes);
+    if (!fits_inline(expected)) contents.emplace_back(peer, post_receive(*span, peer, contents_tag(expected)));
+  }
   for (int step = 1; step < size_; ++step) {
     const int peer = (rank_ + step) % size_;
     const auto& span = incoming[static_cast<size_t>(peer)];
     if (!span) continue;
-    const auto message = std::move(mailboxes_[static_cast<size_t>(peer)]);
-    const Header theirs = receive(*message, call, *span, contents);
+    const Header theirs = receive(mailboxes_[static_cast<size_t>(peer)], call, *span);
     if (headers != nullptr) (*headers)[static_cast<size_t>(peer)] = theirs;
     try {
       post_mailbox(peer);
@@ -226,7 +234,7 @@ GlooMesh::Contents GlooMesh::receive_round(const Call& call, const Spans& incomi
       // The peer has had its last say and is gone, which does not spoil this round; the next one will report it.
     }
   }
-  return contents;
+  for (const auto& [peer, work] : contents) wait(*work, call, peer);
 }
 
 void GlooMesh::exchange(const Call& call, const Spans& outgoing, const Spans& incoming, std::vector<Header>* headers) {
@@ -234,31 +242,35 @@ void GlooMesh::exchange(const Call& call, const Spans& outgoing, const Spans& in
   if (headers != nullptr) headers->assign(static_cast<size_t>(size_), header_for(call, 0));
   or_abort([&] {
     for (int peer = 0; peer < size_; ++peer) {
-      if (peer != rank_ && !mailboxes_[static_cast<size_t>(peer)]) post_mailbox(peer);
+      if (peer != rank_ && mailboxes_[static_cast<size_t>(peer)].works.empty()) post_mailbox(peer);
     }
-    std::vector<std::pair<int, std::unique_ptr<Outgoing>>> sent;
     for (int step = 1; step < size_; ++step) {
       const int peer = (rank_ + size_ - step) % size_;  // each rank starts with another one
       const auto& span = outgoing[static_cast<size_t>(peer)];
       if (!span) continue;
-      sent.emplace_back(peer, post_message(header_for(call, span->bytes), *span, peer,
-                                           tag_of(TagKind::kCollective, 0)));
+      Message& message = outbox_[static_cast<size_t>(peer)];
+      message.peer = peer;
+      post_message(message, header_for(call, span->bytes), *span, tag_of(TagKind::kCollective, 0));
     }
-    for (const auto& [peer, work] : receive_round(call, incoming, headers)) wait(*work, call, peer);
-    for (const auto& [peer, message] : sent) {
-      for (const auto& work : message->works) wait(*work, call, peer);
+    receive_round(call, incoming, headers);
+    for (Message& message : outbox_) {
+      for (const auto& work : message.works) wait(*work, call, message.peer);
+      message.works.clear();
     }
   });
 }
 
 std::unique_ptr<Transfer> GlooMesh::send(const Call& call, Span data, int peer, int tag) {
-  auto message = post_message(header_for(call, data.bytes), data, peer,
-                              tag_of(TagKind::kUser, static_cast<uint32_t>(tag)));
-  return std::make_unique<SendTransfer>(*this, call, peer, std::move(message));
+  Message message;
+  message.peer = peer;
+  post_message(message, header_for(call, data.bytes), data, tag_of(TagKind::kUser, static_cast<uint32_t>(tag)));
+  return std::make_unique<SendTransfer>(*this, call, std::move(message));
 }
 
 std::unique_ptr<Transfer> GlooMesh::recv(const Call& call, Span data, int peer, int tag) {
-  auto message = post_receive(peer, tag_of(TagKind::kUser, static_cast<uint32_t>(tag)));
+  Message message;
+  message.peer = peer;
+  post_receive(message, kUserInline, tag_of(TagKind::kUser, static_cast<uint32_t>(tag)));
   return std::make_unique<RecvTransfer>(*this, call, data, std::move(message));
 }
 

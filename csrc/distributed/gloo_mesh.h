@@ -3,8 +3,8 @@
 //
 // Only Gloo's send and recv are used. Its collectives take every rank's sizes on trust and end the process when they
 // differ; here each message starts with a header that says which operation it belongs to, so ranks that disagree are
-// told apart before any byte lands in a wrong place. A message is one Gloo transfer of at most kHeader + kInline bytes;
-// longer contents follow in a transfer of their own, received once the header has been checked.
+// told apart before any byte lands in a wrong place. Contents that do not fit behind the header follow in a transfer of
+// their own, under a tag that only a receive of the right size is posted for.
 //
 // The object is shared by all threads of a process group. exchange() belongs to one thread at a time.
 
@@ -21,10 +21,10 @@ namespace cann::hccl {
 // What a rank announces with a message. Plain bytes on the wire: all ranks run the same build on the same byte order.
 struct Header {
   uint64_t sequence;
-  uint64_t round;       // counts the exchanges of a communicator; 0 in point-to-point messages
-  uint64_t bytes;       // of the contents
+  uint64_t round;  // counts the exchanges of a communicator; 0 in point-to-point messages
+  uint64_t bytes;  // of the contents
   double factor;
-  uint32_t message_id;  // tag of the second transfer
+  uint32_t message_id;  // unique among the messages to one peer
   int32_t root;
   uint8_t op;
   uint8_t dtype;
@@ -37,8 +37,10 @@ static_assert(sizeof(Header) == 48);
 // Header::op of the message that says "I am leaving the group": no c10d::OpType.
 inline constexpr uint8_t kLeaving = 255;
 
-inline constexpr size_t kInline = 8192;
-inline constexpr size_t kMessage = sizeof(Header) + kInline;
+// Contents up to these sizes travel behind their header in one Gloo transfer, which saves more time than copying them
+// costs; longer ones follow in a transfer of their own. Every posted receive has room for the former.
+inline constexpr size_t kCollectiveInline = 128 * 1024;
+inline constexpr size_t kUserInline = 8 * 1024;
 
 class GlooMesh {
  public:
@@ -68,21 +70,24 @@ class GlooMesh {
   bool aborted() const;
 
  private:
-  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
-  using Contents = std::vector<std::pair<int, c10::intrusive_ptr<c10d::Work>>>;  // second transfers, with the peer
-  struct Outgoing;
-  struct Incoming;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  // One message on its way: the buffer, and what Gloo does with it, which is destroyed first.
+  struct Message {
+    std::vector<std::byte> buffer;
+    std::vector<WorkPtr> works;
+    int peer = -1;  // -1: any
+  };
   class SendTransfer;
   class RecvTransfer;
 
   Header header_for(const Call& call, size_t bytes) const;
-  // Posts header, inline contents and, when long, the contents themselves.
-  std::unique_ptr<Outgoing> post_message(Header header, Span data, int peer, int tag);
-  std::unique_ptr<Incoming> post_receive(int peer, int tag);
-  void post_mailbox(int peer);
-  // Waits for a posted message, checks it with `check` (empty: fine), and brings its contents into `data`. The
-  // second transfer of a long one is appended to `pending`.
-  Header receive(Incoming& message, const Call& call, Span data, Contents& pending);
+  // Posts a header with its contents, or the two of them one after the other. Uses and keeps the buffer of `message`.
+  void post_message(Message& message, Header header, Span data, int tag);
+  // Posts a receive for a header and up to `room` bytes of contents. Uses and keeps the buffer of `message`.
+  void post_receive(Message& message, size_t room, int tag);
+  WorkPtr post_receive(Span data, int peer, int tag);
+  // Waits for a posted message and checks that it is of `call`; `data` receives its contents if it carries them.
+  Header receive(Message& message, const Call& call, Span data);
   void check(const Header& theirs, const Call& call, size_t bytes, int peer) const;
   void wait(c10d::Work& work, const Call& call, int peer);
   // Runs `body`; an EngineError ends the communicator for this rank and its peers.
@@ -95,14 +100,15 @@ class GlooMesh {
       throw;
     }
   }
-  Contents receive_round(const Call& call, const Spans& incoming, std::vector<Header>* headers);
+  void receive_round(const Call& call, const Spans& incoming, std::vector<Header>* headers);
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
   const int rank_;
   const int size_;
   uint64_t round_ = 0;
   // A receive is always posted for the next collective message of each peer: a sender then needs no reply to go ahead.
-  std::vector<std::unique_ptr<Incoming>> mailboxes_;
+  std::vector<Message> mailboxes_;
+  std::vector<Message> outbox_;  // what exchange() sends to each peer; nothing is left in it between rounds
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<uint32_t> next_message_id_;

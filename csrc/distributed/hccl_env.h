@@ -2,8 +2,8 @@
 // The environment variables of HCCL that this backend reads, with their defaults and allowed values.
 //
 // Read once, at the first call of HcclEnv::get(), as cann::sim::Env does for the device; a malformed value raises
-// ValueError naming the variable, its value and what is allowed. Thread-safe. Names and defaults: torch_npu's and HCCL's
-// public environment variable references.
+// ValueError naming the variable, its value and what is allowed. Thread-safe. Names and defaults: torch_npu's and
+// HCCL's public environment variable references.
 
 #include <chrono>
 #include <cstddef>

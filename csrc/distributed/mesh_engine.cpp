@@ -14,37 +14,24 @@ void copy(Span from, Span to) {
 
 GlooMesh::Spans to_each(const std::vector<Span>& spans) { return {spans.begin(), spans.end()}; }
 
-// Uninitialised room for one copy of `mine` from every rank; the entry of `own` is `mine` itself.
-class Inbox {
- public:
-  Inbox(Span mine, size_t own, size_t ranks) : room_(new std::byte[mine.bytes * ranks]) {
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      spans_.push_back({rank == own ? mine.data : room_.get() + rank * mine.bytes, mine.bytes});
-    }
-  }
-  GlooMesh::Spans spans() const { return to_each(spans_); }
-  std::vector<const std::byte*> parts() const {
-    std::vector<const std::byte*> result;
-    for (const Span& span : spans_) result.push_back(span.data);
-    return result;
-  }
+// Up to this many bytes received, one round of whole tensors beats two rounds of slices.
+constexpr size_t kOneRound = 256 * 1024;
+// A larger inbox is given back after use.
+constexpr size_t kKeptInbox = size_t{64} << 20;
 
- private:
-  std::unique_ptr<std::byte[]> room_;
-  std::vector<Span> spans_;
-};
-
-void reduce_parts(const Call& call, const Inbox& inbox, const std::vector<Header>& headers, Span out) {
+void reduce_parts(const Call& call, const std::vector<Span>& inbox, const std::vector<Header>& headers, Span out) {
+  std::vector<const std::byte*> parts;
   std::vector<double> factors;
+  for (const Span& span : inbox) parts.push_back(span.data);
   for (const Header& header : headers) factors.push_back(header.factor);
-  reduce_in_order(call.reduction, call.dtype, inbox.parts(), factors, out.data,
-                  out.bytes / c10::elementSize(call.dtype));
+  reduce_in_order(call.reduction, call.dtype, parts, factors, out.data, out.bytes / c10::elementSize(call.dtype));
 }
 
 }  // namespace
 
 Deadline::Deadline(std::chrono::milliseconds allowed)
-    : allowed_(allowed.count() > 0 ? allowed : std::chrono::hours(24 * 365)), start_(std::chrono::steady_clock::now()) {}
+    : allowed_(allowed.count() > 0 ? allowed : std::chrono::hours(24 * 365)),
+      start_(std::chrono::steady_clock::now()) {}
 
 std::chrono::milliseconds Deadline::elapsed() const {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start_);
@@ -68,12 +55,38 @@ std::vector<Span> MeshEngine::slices(const Call& call, Span whole) const {
   return result;
 }
 
+std::vector<Span> MeshEngine::inbox(Span mine) {
+  const auto ranks = static_cast<size_t>(mesh_.size());
+  const size_t needed = mine.bytes * (ranks - 1);
+  if (needed > inbox_bytes_) {
+    inbox_.reset(new std::byte[needed]);
+    inbox_bytes_ = needed;
+  }
+  std::vector<Span> result;
+  std::byte* next = inbox_.get();
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    if (rank == me()) {
+      result.push_back(mine);
+    } else {
+      result.push_back({next, mine.bytes});
+      next += mine.bytes;
+    }
+  }
+  return result;
+}
+
+void MeshEngine::trim_inbox() {
+  if (inbox_bytes_ <= kKeptInbox) return;
+  inbox_.reset();
+  inbox_bytes_ = 0;
+}
+
 void MeshEngine::all_reduce(const Call& call, Span data) {
-  if (data.bytes <= kInline) {
-    const Inbox inbox(data, me(), static_cast<size_t>(mesh_.size()));
+  if (data.bytes * static_cast<size_t>(mesh_.size() - 1) <= kOneRound) {
+    const std::vector<Span> from_all = inbox(data);
     std::vector<Header> headers;
-    mesh_.exchange(call, to_all(data), inbox.spans(), &headers);
-    reduce_parts(call, inbox, headers, data);
+    mesh_.exchange(call, to_all(data), to_each(from_all), &headers);
+    reduce_parts(call, from_all, headers, data);
     return;
   }
   const std::vector<Span> parts = slices(call, data);
@@ -106,10 +119,11 @@ void MeshEngine::all_gather(const Call& call, Span input, const std::vector<Span
 }
 
 void MeshEngine::reduce_scatter(const Call& call, const std::vector<Span>& inputs, Span output) {
-  const Inbox inbox(inputs[me()], me(), inputs.size());
+  const std::vector<Span> from_all = inbox(inputs[me()]);
   std::vector<Header> headers;
-  mesh_.exchange(call, to_each(inputs), inbox.spans(), &headers);
-  reduce_parts(call, inbox, headers, output);
+  mesh_.exchange(call, to_each(inputs), to_each(from_all), &headers);
+  reduce_parts(call, from_all, headers, output);
+  trim_inbox();
 }
 
 void MeshEngine::all_to_all(const Call& call, const std::vector<Span>& inputs, const std::vector<Span>& outputs) {

@@ -1,8 +1,9 @@
 #pragma once
 // HCCL's collectives over messages between all pairs of ranks (GlooMesh): the engine that is right everywhere.
 //
-// Every collective is one or two rounds of a full exchange. Bytes that leave a rank, for a tensor of S bytes and n ranks:
-//   all_reduce       S <= 8 KiB: (n-1) S in one round; else 2 S (n-1)/n: reduce-scatter, then all-gather
+// Every collective is one or two rounds of a full exchange. Bytes that leave a rank, for a tensor of S bytes and n
+// ranks:
+//   all_reduce       (n-1) S <= 256 KiB: that, in one round; else 2 S (n-1)/n: reduce-scatter, then all-gather
 //   reduce           the same reduce-scatter, then S/n to the root
 //   broadcast        (n-1) S from the root
 //   all_gather       (n-1) S with S the input
@@ -41,11 +42,18 @@ class MeshEngine final : public Engine {
  private:
   GlooMesh::Spans to_all(Span data) const { return GlooMesh::Spans(static_cast<size_t>(mesh_.size()), data); }
   GlooMesh::Spans to_none() const { return GlooMesh::Spans(static_cast<size_t>(mesh_.size())); }
-  // The calling rank's slice of `whole`, cut at element boundaries into one slice per rank.
+  // `whole` cut at element boundaries into one slice per rank.
   std::vector<Span> slices(const Call& call, Span whole) const;
   size_t me() const { return static_cast<size_t>(mesh_.rank()); }
 
+  // One span per rank of the size of `mine`: `mine` itself for this rank, room to receive into for the others.
+  std::vector<Span> inbox(Span mine);
+  void trim_inbox();
+
   GlooMesh mesh_;
+  // Kept from call to call, as fresh pages cost more than the transfer; used by the collectives' thread only.
+  std::unique_ptr<std::byte[]> inbox_;
+  size_t inbox_bytes_ = 0;
 };
 
 }  // namespace cann::hccl

@@ -13,18 +13,12 @@ enum class Type { kUnsigned, kSigned, kText };
 
 // Keys and types: torch_npu's documentation of Options.hccl_config.
 const std::map<std::string, Type> kKeys = {
-    {"hccl_buffer_size", Type::kUnsigned},
-    {"group_name", Type::kText},
-    {"qos_traffic_class", Type::kUnsigned},
-    {"qos_service_level", Type::kUnsigned},
-    {"hccl_sdma_qos", Type::kUnsigned},
-    {"hccl_op_expansion_mode", Type::kUnsigned},
-    {"hccl_world_rank_id", Type::kUnsigned},
-    {"hccl_job_id", Type::kUnsigned},
-    {"hccl_exec_timeout", Type::kSigned},
-    {"hccl_algo", Type::kText},
-    {"hccl_retry_enable", Type::kText},
-    {"hccl_retry_params", Type::kText},
+    {"hccl_buffer_size", Type::kUnsigned},   {"group_name", Type::kText},
+    {"qos_traffic_class", Type::kUnsigned},  {"qos_service_level", Type::kUnsigned},
+    {"hccl_sdma_qos", Type::kUnsigned},      {"hccl_op_expansion_mode", Type::kUnsigned},
+    {"hccl_world_rank_id", Type::kUnsigned}, {"hccl_job_id", Type::kUnsigned},
+    {"hccl_exec_timeout", Type::kSigned},    {"hccl_algo", Type::kText},
+    {"hccl_retry_enable", Type::kText},      {"hccl_retry_params", Type::kText},
     {"hccl_buffer_name", Type::kText},
 };
 

@@ -25,7 +25,8 @@ struct Options : c10d::Backend::Options {
   bool is_high_priority_stream = false;
   std::string group_id;
 
-  // Raises RuntimeError when a known key has a value of the wrong type; warns about an unknown key, which has no effect.
+  // Raises RuntimeError when a known key has a value of the wrong type; warns about an unknown key, which has no
+  // effect.
   void set_config(Config config);
   const Config& config() const { return config_; }
   // hccl_buffer_size of the configuration, else HCCL_BUFFSIZE: MB of each of the communicator's two buffers.

@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -134,6 +136,21 @@ std::string ProcessGroupHCCL::group_label() const {
   return options_->group_id.empty() ? getGroupUid() : options_->group_id;
 }
 
+void ProcessGroupHCCL::become_default_of_group() const {
+  // init_process_group() without a backend takes the one registered for the card, but PyTorch 2.13 then notes "nccl" or
+  // "gloo" as the default of the group, whatever was taken; DistributedDataParallel, for one, asks for the default.
+  using BackendType = c10d::ProcessGroup::BackendType;
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  try {
+    group = c10d::resolve_process_group(getGroupUid());
+  } catch (const c10::Error&) {
+    return;  // used on its own, without a group of torch.distributed
+  }
+  const auto devices = group->getDeviceTypes();
+  const bool only_npu = devices.size() == 1 && devices[0].type() == kNPU;
+  if (only_npu && group->getBackendType() == BackendType::GLOO) group->setDefaultBackend(BackendType::CUSTOM);
+}
+
 std::chrono::milliseconds ProcessGroupHCCL::timeout_for(std::chrono::milliseconds asked) const {
   if (asked.count() > 0) return asked;
   auto timeout = std::min(options_->timeout, options_->op_timeout);
@@ -143,6 +160,7 @@ std::chrono::milliseconds ProcessGroupHCCL::timeout_for(std::chrono::millisecond
 }
 
 c10::intrusive_ptr<WorkHCCL> ProcessGroupHCCL::make_work(const Request& request, Call& call) {
+  std::call_once(first_operation_, [this] { become_default_of_group(); });
   const bool p2p = c10d::isP2POp(request.op);
   WorkHCCL::Info info{request.op, request.title, rank_, group_label(), 0, timeout_for(request.timeout)};
   std::lock_guard lock(mutex_);
@@ -162,7 +180,8 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::launch(Request request, Body body) {
   ensure_communicator(request.device);
   Call call = request.call;
   auto work = make_work(request, call);
-  auto task = [engine = engine(), work, call, timeout = timeout_for(request.timeout), body = std::move(body)]() mutable {
+  auto task = [engine = engine(), work, call, timeout = timeout_for(request.timeout),
+               body = std::move(body)]() mutable {
     call.deadline = Deadline(timeout);
     work->run([&] { return body(*engine, call); });
   };
@@ -304,8 +323,9 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::allgather_coalesced(TensorLists& out
               ", but got ", outputs.size(), ".", suffix(ErrCode::PARAM));
   Tensors all;  // rank by rank
   for (const Tensors& list : outputs) {
-    TORCH_CHECK(list.size() == inputs.size(), "Every output list must have as many tensors as there are inputs: ",
-                list.size(), " and ", inputs.size(), ".", suffix(ErrCode::PARAM));
+    TORCH_CHECK(list.size() == inputs.size(),
+                "Every output list must have as many tensors as there are inputs: ", list.size(), " and ",
+                inputs.size(), ".", suffix(ErrCode::PARAM));
     check_list(list, /*same_size=*/false);
     for (size_t i = 0; i < inputs.size(); ++i) check_same_numel(inputs[i], {list[i]});
     all.insert(all.end(), list.begin(), list.end());
@@ -338,12 +358,12 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::gather(TensorLists& outputs, Tensors
     TORCH_CHECK(outputs.empty(), "gather: only the root takes outputs, but rank ", rank_, " gave some.",
                 suffix(ErrCode::PARAM));
   }
-  return launch({OpType::GATHER, "hccl:gather", inputs, list, opts.timeout, opts.asyncOp,
-                 call_for(inputs[0], opts.rootRank)},
-                [in = HostMemory(inputs), out = HostMemory(list)](Engine& engine, const Call& call) {
-                  engine.gather(call, in.spans[0], out.spans);
-                  return -1;
-                });
+  return launch(
+      {OpType::GATHER, "hccl:gather", inputs, list, opts.timeout, opts.asyncOp, call_for(inputs[0], opts.rootRank)},
+      [in = HostMemory(inputs), out = HostMemory(list)](Engine& engine, const Call& call) {
+        engine.gather(call, in.spans[0], out.spans);
+        return -1;
+      });
 }
 
 ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::scatter(Tensors& outputs, TensorLists& inputs,
@@ -359,12 +379,12 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::scatter(Tensors& outputs, TensorList
     TORCH_CHECK(inputs.empty(), "scatter: only the root takes inputs, but rank ", rank_, " gave some.",
                 suffix(ErrCode::PARAM));
   }
-  return launch({OpType::SCATTER, "hccl:scatter", list, outputs, opts.timeout, opts.asyncOp,
-                 call_for(outputs[0], opts.rootRank)},
-                [in = HostMemory(list), out = HostMemory(outputs)](Engine& engine, const Call& call) {
-                  engine.scatter(call, in.spans, out.spans[0]);
-                  return -1;
-                });
+  return launch(
+      {OpType::SCATTER, "hccl:scatter", list, outputs, opts.timeout, opts.asyncOp, call_for(outputs[0], opts.rootRank)},
+      [in = HostMemory(list), out = HostMemory(outputs)](Engine& engine, const Call& call) {
+        engine.scatter(call, in.spans, out.spans[0]);
+        return -1;
+      });
 }
 
 ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -420,14 +440,14 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::alltoall_base(at::Tensor& output, at
   check_matches(input, output);
   check_splits(output_splits, output, size_);
   check_splits(input_splits, input, size_);
-  return launch({OpType::ALLTOALL_BASE, "hccl:all_to_all", {input}, {output}, opts.timeout, opts.asyncOp,
-                 call_for(input)},
-                [in = HostMemory({input}), out = HostMemory({output}), in_rows = rows_of(input_splits, input, size_),
-                 out_rows = rows_of(output_splits, output, size_)](Engine& engine, const Call& call) {
-                  engine.all_to_all(call, cut(in.spans[0], in_rows.first, in_rows.second),
-                                    cut(out.spans[0], out_rows.first, out_rows.second));
-                  return -1;
-                });
+  return launch(
+      {OpType::ALLTOALL_BASE, "hccl:all_to_all", {input}, {output}, opts.timeout, opts.asyncOp, call_for(input)},
+      [in = HostMemory({input}), out = HostMemory({output}), in_rows = rows_of(input_splits, input, size_),
+       out_rows = rows_of(output_splits, output, size_)](Engine& engine, const Call& call) {
+        engine.all_to_all(call, cut(in.spans[0], in_rows.first, in_rows.second),
+                          cut(out.spans[0], out_rows.first, out_rows.second));
+        return -1;
+      });
 }
 
 ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::alltoall(Tensors& outputs, Tensors& inputs,
@@ -456,7 +476,12 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::all_gather_into_tensor_uneven(at::Te
   const size_t mine = static_cast<size_t>(rows.first[static_cast<size_t>(rank_)]) * rows.second;
   TORCH_CHECK(mine == input.nbytes(), "output tensor must have the same numel as input tensor: rank ", rank_,
               "'s part of the output has ", mine, " bytes, its input ", input.nbytes(), ".", suffix(ErrCode::PARAM));
-  return launch({OpType::ALLGATHER, "hccl:all_gather_into_tensor_uneven", {input}, {output}, opts.timeout, opts.asyncOp,
+  return launch({OpType::ALLGATHER,
+                 "hccl:all_gather_into_tensor_uneven",
+                 {input},
+                 {output},
+                 opts.timeout,
+                 opts.asyncOp,
                  call_for(input)},
                 [in = HostMemory({input}), out = HostMemory({output}), rows](Engine& engine, const Call& call) {
                   engine.all_gather(call, in.spans[0], cut(out.spans[0], rows.first, rows.second));
@@ -475,8 +500,13 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::reduce_scatter_tensor_uneven(at::Ten
   const size_t mine = static_cast<size_t>(rows.first[static_cast<size_t>(rank_)]) * rows.second;
   TORCH_CHECK(mine == output.nbytes(), "output tensor must have the same numel as input tensor: rank ", rank_,
               "'s part of the input has ", mine, " bytes, its output ", output.nbytes(), ".", suffix(ErrCode::PARAM));
-  return launch({OpType::REDUCE_SCATTER, "hccl:reduce_scatter_tensor_uneven", {input}, {output}, opts.timeout,
-                 opts.asyncOp, reduction_call(opts.reduceOp, output, "reduce_scatter_tensor_uneven")},
+  return launch({OpType::REDUCE_SCATTER,
+                 "hccl:reduce_scatter_tensor_uneven",
+                 {input},
+                 {output},
+                 opts.timeout,
+                 opts.asyncOp,
+                 reduction_call(opts.reduceOp, output, "reduce_scatter_tensor_uneven")},
                 [in = HostMemory({input}), out = HostMemory({output}), rows](Engine& engine, const Call& call) {
                   engine.reduce_scatter(call, cut(in.spans[0], rows.first, rows.second), out.spans[0]);
                   return -1;
@@ -528,10 +558,10 @@ void ProcessGroupHCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
     if (missing.empty()) store_->set(key(0), std::string("here"));
   }
   if (missing.empty()) return;
-  C10_THROW_ERROR(DistBackendError,
-                  fmt::format("[Rank {}] monitored barrier {} of group {} was not passed within {} ms: no sign from rank {}.{}",
-                              rank_, number, group_label(), deadline.allowed().count(), missing,
-                              suffix(ErrCode::TIMEOUT)));
+  C10_THROW_ERROR(
+      DistBackendError,
+      fmt::format("[Rank {}] monitored barrier {} of group {} was not passed within {} ms: no sign from rank {}.{}",
+                  rank_, number, group_label(), deadline.allowed().count(), missing, suffix(ErrCode::TIMEOUT)));
 }
 
 // ---- point to point -----------------------------------------------------------------------------------------------
@@ -539,7 +569,8 @@ void ProcessGroupHCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
 ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::send(Tensors& tensors, int peer, int tag) {
   check_single(tensors);
   check_root(peer, size_, "destination");
-  TORCH_CHECK(peer != rank_, "Invalid destination rank ", peer, ": a rank cannot send to itself.", suffix(ErrCode::VALUE));
+  TORCH_CHECK(peer != rank_, "Invalid destination rank ", peer, ": a rank cannot send to itself.",
+              suffix(ErrCode::VALUE));
   return transfer({OpType::SEND, "hccl:send", tensors, {}, c10d::kUnsetTimeout, true, call_for(tensors[0])}, peer, tag);
 }
 
@@ -553,9 +584,9 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::recv(Tensors& tensors, int peer, int
 
 ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::recvAnysource(Tensors& tensors, int tag) {
   check_single(tensors);
-  return transfer({OpType::RECVANYSOURCE, "hccl:recv_any_source", {}, tensors, c10d::kUnsetTimeout, true,
-                   call_for(tensors[0])},
-                  -1, tag);
+  return transfer(
+      {OpType::RECVANYSOURCE, "hccl:recv_any_source", {}, tensors, c10d::kUnsetTimeout, true, call_for(tensors[0])}, -1,
+      tag);
 }
 
 ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::batch_isend_irecv(const std::vector<std::string>& ops, Tensors& tensors,
@@ -564,8 +595,8 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::batch_isend_irecv(const std::vector<
               "batch_isend_irecv needs one operation, tensor and rank each, but got ", ops.size(), ", ", tensors.size(),
               " and ", ranks.size(), ".", suffix(ErrCode::PARAM));
   for (const std::string& op : ops) {
-    TORCH_CHECK(op == "isend" || op == "irecv", "batch_isend_irecv knows \"isend\" and \"irecv\", but got \"", op, "\".",
-                suffix(ErrCode::PARAM));
+    TORCH_CHECK(op == "isend" || op == "irecv", "batch_isend_irecv knows \"isend\" and \"irecv\", but got \"", op,
+                "\".", suffix(ErrCode::PARAM));
   }
   startCoalescing();
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -685,6 +716,12 @@ void ProcessGroupHCCL::rebuild(BackendPtr gloo) {
   std::lock_guard lock(mutex_);
   engine_ = std::move(fresh);
   gloo_ = std::move(gloo);
+  ++rebuilds_;
+}
+
+int64_t ProcessGroupHCCL::rebuilds() const {
+  std::lock_guard lock(mutex_);
+  return rebuilds_;
 }
 
 ProcessGroupHCCL::BackendPtr ProcessGroupHCCL::split(const c10::intrusive_ptr<c10d::Store>& store,
@@ -702,8 +739,10 @@ ProcessGroupHCCL::BackendPtr ProcessGroupHCCL::merge(const c10::intrusive_ptr<c1
                                                      const OptionsPtr& opts, const int& rank, const int& size) {
   const auto* given = dynamic_cast<const Options*>(opts.get());
   TORCH_CHECK_TYPE(given != nullptr, "merge: expected ProcessGroupHCCL.Options as options.", suffix(ErrCode::TYPE));
-  auto gloo = gloo_->merge(c10::make_intrusive<c10d::PrefixStore>("gloo", store), gloo_->getBackendOptions(), rank, size);
-  return c10::make_intrusive<ProcessGroupHCCL>(store, std::move(gloo), rank, size, c10::make_intrusive<Options>(*given));
+  auto gloo =
+      gloo_->merge(c10::make_intrusive<c10d::PrefixStore>("gloo", store), gloo_->getBackendOptions(), rank, size);
+  return c10::make_intrusive<ProcessGroupHCCL>(store, std::move(gloo), rank, size,
+                                               c10::make_intrusive<Options>(*given));
 }
 
 std::string ProcessGroupHCCL::communicator_name(int64_t rank, bool init) {

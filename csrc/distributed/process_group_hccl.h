@@ -1,15 +1,15 @@
 #pragma once
 // ProcessGroupHCCL: torch.distributed's backend "hccl" for npu tensors.
 //
-// This class holds the semantics: it checks arguments before anything is sent, numbers the operations, keeps their order,
-// and answers with WorkHCCL. The moving of bytes is an Engine's business (engine.h). Collectives of one group run one
-// after another on one lane, as on HCCL's communication stream; an operation asked for with asyncOp = false runs on the
-// calling thread when that lane is idle. Point-to-point operations are posted at once and finish on lanes of their own,
-// one per peer, direction and tag, so peers may post them in any order.
+// This class holds the semantics: it checks arguments before anything is sent, numbers the operations, keeps their
+// order, and answers with WorkHCCL. The moving of bytes is an Engine's business (engine.h). Collectives of one group
+// run one after another on one lane, as on HCCL's communication stream; an operation asked for with asyncOp = false
+// runs on the calling thread when that lane is idle. Point-to-point operations are posted at once and finish on lanes
+// of their own, one per peer, direction and tag, so peers may post them in any order.
 //
-// The communicator's buffers (two of HCCL_BUFFSIZE MB, and two of P2P_HCCL_BUFFSIZE MB per peer) count against the card's
-// HBM from the first operation until shutdown, abort or destruction. Engine and lanes live until destruction. All
-// functions are thread-safe; ranks that call them in different orders get an error, see MeshEngine. Failures of an
+// The communicator's buffers (two of HCCL_BUFFSIZE MB, and two of P2P_HCCL_BUFFSIZE MB per peer) count against the
+// card's HBM from the first operation until shutdown, abort or destruction. Engine and lanes live until destruction.
+// All functions are thread-safe; ranks that call them in different orders get an error, see MeshEngine. Failures of an
 // operation raise torch.distributed.DistBackendError from wait() and the future; refused arguments raise at the call.
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -113,6 +113,8 @@ class ProcessGroupHCCL final : public c10d::Backend {
   void shutdown() override;
   // Replaces a communicator that abort() or a failure has ended. All ranks must do it.
   void rebuild(BackendPtr gloo);
+  // How often that has happened.
+  int64_t rebuilds() const;
 
   // Name of the communicator, equal on all ranks; "" before the first operation unless `init`, which makes it now.
   // Raises RuntimeError for a negative rank.
@@ -139,6 +141,8 @@ class ProcessGroupHCCL final : public c10d::Backend {
   // Ends the communicator, when all is well only once the peers have had what was sent to them.
   void leave(std::chrono::milliseconds patience) noexcept;
   std::string group_label() const;
+  // Makes the torch group that holds this backend use it as its default one, if it has none.
+  void become_default_of_group() const;
 
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<Options> options_;
@@ -150,9 +154,11 @@ class ProcessGroupHCCL final : public c10d::Backend {
   uint64_t sequence_ = 0;
   uint64_t p2p_sequence_ = 0;
   uint64_t monitored_barriers_ = 0;
+  int64_t rebuilds_ = 0;
   std::optional<std::vector<c10::intrusive_ptr<WorkHCCL>>> coalescing_;
   std::string communicator_name_;
   bool communicator_made_ = false;
+  std::once_flag first_operation_;
   std::optional<c10::Device> last_device_;
   std::set<std::pair<c10::DeviceIndex, int>> communicators_;  // card and peer; peer -1 is the group's own
   std::map<c10::DeviceIndex, size_t> buffer_bytes_;

@@ -23,12 +23,12 @@ WorkHCCL::WorkHCCL(Info info, std::vector<at::Tensor> inputs, std::vector<at::Te
       info_(std::move(info)),
       outputs_(std::move(outputs)),
       device_(device),
-      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
-                                                       devices_of(device))),
+      future_(
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices_of(device))),
       future_result_(c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get())),
       started_(std::chrono::steady_clock::now()) {
-  // Added first, so run first: a user's callback on the future finds the work finished, and whoever wakes up from wait()
-  // finds the future completed.
+  // Added first, so run first: a user's callback on the future finds the work finished, and whoever wakes up from
+  // wait() finds the future completed.
   future_->addCallback(
       [this](c10::ivalue::Future& future) { finish(future.hasError() ? future.exception_ptr() : nullptr); },
       /*uses_future=*/false);
@@ -45,8 +45,9 @@ std::exception_ptr WorkHCCL::to_backend_error(const EngineError& error) const {
   ErrCode code = ErrCode::HCCL;
   switch (error.kind) {
     case EngineError::Kind::kTimeout:
-      text = fmt::format("Watchdog caught collective operation timeout: {} ran for {} milliseconds before timing out: {}.",
-                         describe(), ran.count(), error.what());
+      text =
+          fmt::format("Watchdog caught collective operation timeout: {} ran for {} milliseconds before timing out: {}.",
+                      describe(), ran.count(), error.what());
       code = ErrCode::TIMEOUT;
       break;
     case EngineError::Kind::kMismatch:
@@ -140,10 +141,10 @@ bool WorkHCCL::wait(std::chrono::milliseconds timeout) {
   const auto finished = [this] { return completed_; };
   if (timeout.count() > 0) {
     if (!cv_.wait_for(lock, timeout, finished)) {
-      C10_THROW_ERROR(DistBackendError,
-                      fmt::format("[Rank {}] wait() gave up on {} after {} milliseconds; the operation goes on.{}",
-                                  info_.rank, describe(), timeout.count(),
-                                  error_suffix(ErrModule::DIST, ErrCode::TIMEOUT)));
+      C10_THROW_ERROR(
+          DistBackendError,
+          fmt::format("[Rank {}] wait() gave up on {} after {} milliseconds; the operation goes on.{}", info_.rank,
+                      describe(), timeout.count(), error_suffix(ErrModule::DIST, ErrCode::TIMEOUT)));
     }
   } else {
     cv_.wait(lock, finished);

@@ -1,7 +1,7 @@
 // torch_cann._C._distributed_c10d: ProcessGroupHCCL and its Options, under the names of torch_npu._C._distributed_c10d.
 //
-// Collectives, point-to-point operations and the life cycle come with the base class that torch binds; only what HCCL adds
-// is bound here.
+// Collectives, point-to-point operations and the life cycle come with the base class that torch binds; only what HCCL
+// adds is bound here.
 
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
@@ -13,7 +13,8 @@
 namespace {
 
 // Holds the process group for Python and lets go of the GIL while the last reference dies: the destructor waits for
-// threads that may need the GIL to finish a callback. The same layout as intrusive_ptr, which the base class is held by.
+// threads that may need the GIL to finish a callback. The same layout as intrusive_ptr, which the base class is held
+// by.
 template <typename T>
 class NoGilIntrusivePtr {
  public:
@@ -109,11 +110,9 @@ void bind_distributed(py::module_& m) {
   py::module_::import("torch._C._distributed_c10d");  // registers the base classes
   auto c10d = m.def_submodule("_distributed_c10d", "The process group of backend \"hccl\".");
 
-  py::class_<ProcessGroupHCCL, NoGilIntrusivePtr<ProcessGroupHCCL>, c10d::Backend> group(c10d, "ProcessGroupHCCL",
-                                                                                             py::dynamic_attr());
+  py::class_<ProcessGroupHCCL, NoGilIntrusivePtr<ProcessGroupHCCL>, c10d::Backend> group(c10d, "ProcessGroupHCCL");
   bind_options(group);
-  group
-      .def(py::init(&make_group), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"))
+  group.def(py::init(&make_group), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"))
       .def(py::init([](const StorePtr& store, int rank, int size, Milliseconds timeout) {
              return make_group(store, rank, size, c10::make_intrusive<Options>(timeout));
            }),
@@ -123,14 +122,17 @@ void bind_distributed(py::module_& m) {
            NoGil())
       .def("_set_hccl_comm_name", &ProcessGroupHCCL::set_communicator_name, py::arg("name"))
       .def("get_hccl_comm", &ProcessGroupHCCL::communicator_handle, py::arg("rankid"), NoGil())
-      .def("abort_hccl_comm", py::overload_cast<const std::string&>(&ProcessGroupHCCL::abort), py::arg("reason"), NoGil())
+      .def("abort_hccl_comm", py::overload_cast<const std::string&>(&ProcessGroupHCCL::abort), py::arg("reason"),
+           NoGil())
       .def("_get_error", &ProcessGroupHCCL::getError)
       .def("_rebuild", &ProcessGroupHCCL::rebuild, py::arg("gloo"), NoGil())
+      .def_property_readonly("_rebuilds", &ProcessGroupHCCL::rebuilds)
       .def("_set_default_timeout", &ProcessGroupHCCL::setTimeout, py::arg("timeout"))
       .def("_group_start", &ProcessGroupHCCL::startCoalescing)
       .def("_group_end", &ProcessGroupHCCL::endCoalescing, NoGil())
       // NCCL needs ranks outside of a split to take part; here they have nothing to do.
-      .def("perform_nocolor_split", [](const ProcessGroupHCCL&, const at::Device&) {}, py::arg("device"))
+      .def(
+          "perform_nocolor_split", [](const ProcessGroupHCCL&, const at::Device&) {}, py::arg("device"))
       .def("batch_isend_irecv", &ProcessGroupHCCL::batch_isend_irecv, py::arg("op_type"), py::arg("tensors"),
            py::arg("remote_rank_list"), NoGil())
       .def("all_gather_into_tensor_uneven", &ProcessGroupHCCL::all_gather_into_tensor_uneven, py::arg("output"),

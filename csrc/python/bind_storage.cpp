@@ -1,33 +1,44 @@
 // The CPU storage behind an npu storage, for sending tensors between processes (torch_cann/multiprocessing.py).
 
+#include "python/bindings.h"
+#include "runtime/caching_allocator.h"
+#include "runtime/device.h"
 #include "runtime/storage.h"
 
-#include "python/bindings.h"
-
 namespace cann::python {
+namespace {
+
+// Shared memory comes without an allocator, and resizing such a storage would crash: let it grow into the card's
+// memory.
+void grow_from(c10::StorageImpl& host, c10::DeviceIndex device) {
+  host.set_allocator(caching_allocator::host_view_allocator(device));
+}
+
+// Takes over the memory that UntypedStorage.share_memory_() put behind the CPU storage.
+void sync_storage(const c10::Storage& storage) {
+  auto* impl = dynamic_cast<NPUStorageImpl*>(storage.unsafeGetStorageImpl());
+  TORCH_CHECK_TYPE(impl != nullptr, "expected the storage of an npu tensor, but got one on ", storage.device());
+  grow_from(*impl->host(), impl->device().index());
+  impl->sync();
+}
+
+c10::Storage wrap_storage(const c10::Storage& host, c10::DeviceIndex device) {
+  TORCH_CHECK_TYPE(host.device_type() == c10::kCPU, "expected a CPU storage, but got one on ", host.device());
+  lazy_init();
+  device = checked_index(device);
+  auto impl = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(host.unsafeGetStorageImpl());
+  grow_from(*impl, device);
+  return c10::Storage(wrap_host_storage(std::move(impl), c10::Device(kNPU, device)));
+}
+
+}  // namespace
 
 void bind_storage(py::module_& m) {
   m.def(
       "_npu_host_storage", [](const c10::Storage& storage) { return c10::Storage(host_storage_of(storage)); },
       py::arg("storage"));
-  // Call after the CPU storage's memory was replaced (UntypedStorage.share_memory_()).
-  m.def(
-      "_npu_sync_storage",
-      [](const c10::Storage& storage) {
-        auto* impl = dynamic_cast<NPUStorageImpl*>(storage.unsafeGetStorageImpl());
-        TORCH_CHECK_TYPE(impl != nullptr, "expected the storage of an npu tensor, but got one on ", storage.device());
-        impl->sync();
-      },
-      py::arg("storage"));
-  m.def(
-      "_npu_wrap_host_storage",
-      [](const c10::Storage& host, c10::DeviceIndex device) {
-        TORCH_CHECK_TYPE(host.device_type() == c10::kCPU, "expected a CPU storage, but got one on ", host.device());
-        lazy_init();
-        auto impl = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(host.unsafeGetStorageImpl());
-        return c10::Storage(wrap_host_storage(std::move(impl), c10::Device(kNPU, checked_index(device))));
-      },
-      py::arg("host"), py::arg("device"));
+  m.def("_npu_sync_storage", &sync_storage, py::arg("storage"));
+  m.def("_npu_wrap_host_storage", &wrap_storage, py::arg("host"), py::arg("device"));
 }
 
 }  // namespace cann::python

@@ -1,4 +1,7 @@
-// Streams by identity. Events need no binding: torch.Event reaches them through the device guard.
+// Streams by identity, and the time between events. For the rest of events torch.Event needs no binding: it reaches
+// them through the device guard.
+
+#include <torch/csrc/Event.h>
 
 #include "runtime/stream.h"
 
@@ -6,6 +9,14 @@
 #include "runtime/device.h"
 
 namespace cann::python {
+namespace {
+
+const c10::Event& unpack_event(py::handle event) {
+  TORCH_CHECK_TYPE(THPEvent_Check(event.ptr()), "expected a torch.Event, but got ", Py_TYPE(event.ptr())->tp_name);
+  return reinterpret_cast<THPEvent*>(event.ptr())->event;
+}
+
+}  // namespace
 
 void bind_stream(py::module_& m) {
   m.def(
@@ -32,6 +43,11 @@ void bind_stream(py::module_& m) {
         exchange_stream(stream);
       },
       py::arg("stream"));
+  // torch.Event.elapsed_time() takes no event of a subclass.
+  m.def(
+      "_npu_elapsedTime",
+      [](py::handle start, py::handle end) { return unpack_event(start).elapsedTime(unpack_event(end)); },
+      py::arg("start"), py::arg("end"));
   m.def("_npu_streamPriority", &stream_priority, py::arg("stream"));
 }
 

@@ -11,7 +11,7 @@
 namespace cann {
 
 namespace detail {
-thread_local constinit c10::DeviceIndex t_redirect_device = -1;
+CANN_FAST_THREAD_LOCAL c10::DeviceIndex t_redirect_device = -1;
 }  // namespace detail
 
 namespace {

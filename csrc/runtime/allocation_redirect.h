@@ -8,10 +8,12 @@
 
 #include <c10/core/Device.h>
 
+#include "runtime/thread_local.h"
+
 namespace cann {
 
 namespace detail {
-extern thread_local constinit c10::DeviceIndex t_redirect_device;  // -1: none
+extern CANN_FAST_THREAD_LOCAL c10::DeviceIndex t_redirect_device;  // -1: none
 }
 
 // `device` must be a valid index. Scopes nest; each restores the one around it.

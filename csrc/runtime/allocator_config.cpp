@@ -101,7 +101,7 @@ void set_large_segment(const Option& option, AllocatorConfig& config) {
 }
 
 void set_max_split(const Option& option, AllocatorConfig& config) {
-  const size_t smallest = config.large_segment_size / kMiB + 1;
+  const size_t smallest = config.large_segment_size / kMiB;  // shared segments must stay divisible
   config.max_split_size = mebibytes(option, smallest);
 }
 

@@ -66,12 +66,16 @@ void announce_allocation(AddressMap& addresses, void* ptr) {
   }
 }
 
-void announce_free(AddressMap& addresses, void* ptr) {
+void announce_free(AddressMap& addresses, void* ptr) noexcept {
   const LiveBlock block = DeviceHeap::live_block(addresses, ptr);
   if (block.size == 0) return;
-  if (MemoryTrace::enabled()) MemoryTrace::get().freeing(ptr, block);
-  if (c10::memoryProfilingEnabled() && is_initialized()) {
-    report_to_profiler(ptr, -static_cast<int64_t>(block.size), static_cast<c10::DeviceIndex>(block.card));
+  try {
+    if (MemoryTrace::enabled()) MemoryTrace::get().freeing(ptr, block);
+    if (c10::memoryProfilingEnabled() && is_initialized()) {
+      report_to_profiler(ptr, -static_cast<int64_t>(block.size), static_cast<c10::DeviceIndex>(block.card));
+    }
+  } catch (...) {
+    // An account that cannot be kept (no memory for it, an interpreter shutting down) must not stop the free.
   }
 }
 

@@ -16,7 +16,7 @@
 namespace cann {
 
 namespace detail {
-thread_local constinit c10::DeviceIndex t_current_device = 0;
+CANN_FAST_THREAD_LOCAL c10::DeviceIndex t_current_device = 0;
 constinit std::atomic<bool> g_initialized{false};
 }  // namespace detail
 

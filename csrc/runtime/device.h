@@ -10,12 +10,14 @@
 
 #include <atomic>
 
+#include "runtime/thread_local.h"
+
 namespace cann {
 
 inline constexpr c10::DeviceType kNPU = c10::DeviceType::PrivateUse1;
 
 namespace detail {
-extern thread_local constinit c10::DeviceIndex t_current_device;
+extern CANN_FAST_THREAD_LOCAL c10::DeviceIndex t_current_device;
 extern std::atomic<bool> g_initialized;
 void initialize();
 }  // namespace detail

@@ -4,22 +4,15 @@
 #include <mutex>
 #include <utility>
 
-#include "sim/host_memory.h"
-
 namespace cann {
 namespace {
 
 using Guard = std::lock_guard<SpinLock>;
 
-// Segments above this stay virtual until written, so that a script may reserve most of a card on a small host; whoever
-// writes them checks (host_guard.h). Those up to this are about to be filled with many tensors, and are checked here.
-constexpr size_t kMaxCheckedSegment = size_t{64} << 20;
-
 }  // namespace
 
-DeviceHeap::DeviceHeap(sim::Hbm& hbm, AddressMap& addresses, int card, const AllocatorConfig& config,
-                       size_t host_margin)
-    : hbm_(hbm), addresses_(addresses), card_(card), host_margin_(host_margin), config_(config) {
+DeviceHeap::DeviceHeap(sim::Hbm& hbm, AddressMap& addresses, HostBudget& host, int card, const AllocatorConfig& config)
+    : hbm_(hbm), addresses_(addresses), host_(host), card_(card), config_(config) {
   if (config.memory_fraction) set_memory_fraction(*config.memory_fraction);
 }
 
@@ -33,6 +26,7 @@ DeviceHeap::~DeviceHeap() {
       addresses_.set_large(block->ptr, nullptr);
       delete std::exchange(block, block->after);
     }
+    host_.remove(base);
     hbm_.release(card_, base, segment.size);
   }
 }
@@ -87,7 +81,7 @@ OutOfMemory::Reason DeviceHeap::try_reserve(StreamPools& pools, size_t bytes, bo
   }
   auto* base = static_cast<char*>(hbm_.reserve(card_, bytes));
   if (base == nullptr) return OutOfMemory::kCardFull;
-  if (bytes <= kMaxCheckedSegment && !sim::host_can_write(nullptr, bytes, host_margin_)) {
+  if (!host_.admit(base, bytes)) {
     hbm_.release(card_, base, bytes);
     return OutOfMemory::kHostFull;
   }
@@ -255,6 +249,7 @@ void DeviceHeap::release_segment(char* base) {
   const auto it = segments_.find(base);
   const Segment segment = it->second;
   segments_.erase(it);
+  host_.remove(base);
   hbm_.release(card_, base, segment.size);
   if (segment.oversize) stats_.oversize_segment.remove(segment.kind(), 1);
   stats_.segment.remove(segment.kind(), 1);

@@ -16,6 +16,7 @@
 #include "runtime/address_map.h"
 #include "runtime/allocator_config.h"
 #include "runtime/allocator_stats.h"
+#include "runtime/host_budget.h"
 #include "runtime/large_pool.h"
 #include "runtime/small_pool.h"
 #include "runtime/spin_lock.h"
@@ -66,8 +67,8 @@ struct SegmentRecord {
 
 class DeviceHeap {
  public:
-  // `hbm` and `addresses` must outlive the heap. `host_margin`: bytes of host memory to leave free.
-  DeviceHeap(sim::Hbm& hbm, AddressMap& addresses, int card, const AllocatorConfig& config, size_t host_margin);
+  // `hbm`, `addresses` and `host` are shared by the heaps of all cards and must outlive them.
+  DeviceHeap(sim::Hbm& hbm, AddressMap& addresses, HostBudget& host, int card, const AllocatorConfig& config);
   // Gives every segment back, also those with live blocks.
   ~DeviceHeap();
   DeviceHeap(const DeviceHeap&) = delete;
@@ -157,8 +158,8 @@ class DeviceHeap {
 
   sim::Hbm& hbm_;
   AddressMap& addresses_;
+  HostBudget& host_;
   const int card_;
-  const size_t host_margin_;
 
   mutable SpinLock lock_;  // guards what follows
   AllocatorConfig config_;

@@ -43,8 +43,8 @@ AllocatorConfig& current_config() {
   return config;
 }
 
-// Handlers round fork(): no other thread is inside the allocator meanwhile, so the child's copy is whole. A grandchild of
-// the process that made the heaps has none to lock: nothing but free() is used there.
+// Handlers round fork(): no other thread is inside the allocator meanwhile, so the child's copy is whole. A grandchild
+// of the process that made the heaps has none to lock: nothing but free() is used there.
 void lock_all() {
   g_config_mutex.lock();
   if (DeviceHeaps* heaps = DeviceHeaps::if_initialized()) {
@@ -61,11 +61,12 @@ void unlock_all() {
 
 }  // namespace
 
-DeviceHeaps::DeviceHeaps() : addresses_(sim::Server::get().hbm().begin(), sim::Server::get().hbm().end()) {
+DeviceHeaps::DeviceHeaps()
+    : addresses_(sim::Server::get().hbm().begin(), sim::Server::get().hbm().end()),
+      host_(sim::Env::get().host_margin_bytes) {
   sim::Server& server = sim::Server::get();
   for (int card = 0; card < server.card_count(); ++card) {
-    heaps_.push_back(std::make_unique<DeviceHeap>(server.hbm(), addresses_, card, current_config(),
-                                                  sim::Env::get().host_margin_bytes));
+    heaps_.push_back(std::make_unique<DeviceHeap>(server.hbm(), addresses_, host_, card, current_config()));
   }
 }
 

@@ -46,6 +46,7 @@ class DeviceHeaps {
   static std::atomic<AddressMap*> addresses_of_process_;
 
   AddressMap addresses_;
+  HostBudget host_;
   std::vector<std::unique_ptr<DeviceHeap>> heaps_;
 };
 

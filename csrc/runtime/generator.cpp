@@ -8,11 +8,12 @@
 #include <deque>
 
 #include "runtime/errors.h"
-#include "sim/server.h"
+#include "sim/env.h"
 
 namespace cann {
 namespace {
 
+constexpr c10::DeviceIndex kMaxCards = sim::Env::kMaxDeviceCount;
 constexpr int64_t kStateBytes = 16;
 // What one operator consumes. CUDA's generator advances in multiples of 4 too, which DTensor's offset arithmetic
 // expects.
@@ -80,10 +81,11 @@ NPUGeneratorImpl* NPUGeneratorImpl::clone_impl() const {
 }
 
 const at::Generator& default_generator(c10::DeviceIndex device) {
-  // Never destroyed: random operators may still run in threads at exit.
+  // For every card there could be, since torch.manual_seed() must not initialise the device and so fix which are
+  // visible. Never destroyed: random operators may still run in threads at exit.
   static auto& generators = *[] {
     auto* all = new std::deque<at::Generator>;
-    for (c10::DeviceIndex i = 0; i < sim::Server::get().card_count(); ++i) {
+    for (c10::DeviceIndex i = 0; i < kMaxCards; ++i) {
       all->push_back(at::make_generator<NPUGeneratorImpl>(i));
     }
     return all;

@@ -58,6 +58,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   install_allocation_redirect();
   install_pinned_allocator();
   install_storage();
+  caching_allocator::install_settings_hook();
   return true;
 }();
 

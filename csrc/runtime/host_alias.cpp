@@ -7,6 +7,8 @@
 #include "runtime/caching_allocator.h"
 #include "runtime/layouts.h"
 #include "runtime/tensor_impl_access.h"
+#include "runtime/thread_cache.h"
+#include "runtime/thread_local.h"
 #include "sim/server.h"
 
 namespace cann {
@@ -17,28 +19,19 @@ using c10::StorageImpl;
 using c10::TensorImpl;
 using detail::HostAliasImpl;
 
-// Aliases are reused so that an operator costs no allocation for them.
-class AliasPool {
- public:
-  AliasPool() { free_.reserve(kMax); }
-  ~AliasPool() { closed_ = true; }  // tensors may still be used by destructors that run after this one
+// Aliases are reused so that an operator costs no allocation for them. The cache owns one reference of each.
+void free_alias(void* alias) { c10::raw::intrusive_ptr::decref(static_cast<TensorImpl*>(alias)); }
+CANN_FAST_THREAD_LOCAL ThreadCache<free_alias, 64> t_aliases;
 
-  intrusive_ptr<TensorImpl> take() {
-    if (closed_ || free_.empty()) return c10::make_intrusive<HostAliasImpl>();
-    auto alias = std::move(free_.back());
-    free_.pop_back();
-    return alias;
-  }
-  void give(intrusive_ptr<TensorImpl> alias) {
-    if (!closed_ && free_.size() < kMax) free_.push_back(std::move(alias));
-  }
+intrusive_ptr<TensorImpl> take_alias() {
+  if (void* alias = t_aliases.take()) return intrusive_ptr<TensorImpl>::reclaim(static_cast<TensorImpl*>(alias));
+  return c10::make_intrusive<HostAliasImpl>();
+}
 
- private:
-  static constexpr size_t kMax = 64;
-  std::vector<intrusive_ptr<TensorImpl>> free_;
-  bool closed_ = false;
-};
-thread_local AliasPool t_aliases;
+void give_alias(intrusive_ptr<TensorImpl>&& alias) {
+  static_cast<HostAliasImpl*>(alias.get())->clear();
+  if (t_aliases.give(alias.get())) alias.release();
+}
 
 bool is_plain(const TensorImpl& tensor) {
   return tensor.key_set().has(c10::DispatchKey::Dense) && !tensor.has_symbolic_sizes_strides();
@@ -58,7 +51,8 @@ at::Tensor copy_into_hbm(const at::Tensor& host, c10::DeviceIndex device) {
 
 bool in_hbm(const StorageImpl& storage) {
   const void* data = const_cast<StorageImpl&>(storage)._mutable_data_ptr_no_checks().get();
-  return data == nullptr || sim::Server::get().hbm().contains(data);
+  static const sim::Hbm& hbm = sim::Server::get().hbm();
+  return data == nullptr || hbm.contains(data);
 }
 
 }  // namespace
@@ -82,8 +76,7 @@ AliasScope::~AliasScope() {
   for (Entry& entry : entries_) {
     const bool reusable = entry.host_storage != nullptr && entry.alias.use_count() == 1;
     if (C10_UNLIKELY(!reusable)) continue;  // the kernel kept it: it stays a valid CPU tensor of its own
-    static_cast<HostAliasImpl*>(entry.alias.get())->clear();
-    t_aliases.give(std::move(entry.alias));
+    give_alias(std::move(entry.alias));
   }
 }
 
@@ -108,7 +101,7 @@ at::Tensor AliasScope::alias(const at::Tensor& tensor) {
   if (C10_UNLIKELY(!is_plain(*impl))) return alias_other_layout(tensor);
   auto host = host_storage_of(impl->unsafe_storage());
   StorageImpl* host_storage = host.get();
-  auto alias = t_aliases.take();
+  auto alias = take_alias();
   static_cast<HostAliasImpl*>(alias.get())->assign(*impl, std::move(host));
   entries_.push_back({alias, &tensor, host_storage});
   return at::Tensor(std::move(alias));

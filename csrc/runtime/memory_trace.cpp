@@ -64,7 +64,7 @@ void MemoryTrace::allocated(const void* ptr, const LiveBlock& block) {
          when_ >= RecordContext::ALLOC ? std::move(context) : nullptr);
 }
 
-void MemoryTrace::freeing(const void* ptr, const LiveBlock& block) noexcept {
+void MemoryTrace::freeing(const void* ptr, const LiveBlock& block) {
   Context context = context_for(RecordContext::ALL);
   const std::lock_guard lock(mutex_);
   live_contexts_.erase(ptr);

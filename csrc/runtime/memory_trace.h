@@ -35,7 +35,7 @@ class MemoryTrace final : public SegmentObserver {
 
   // After an allocation, before a free, and when a request was refused with `free_bytes` left on the card.
   void allocated(const void* ptr, const LiveBlock& block);
-  void freeing(const void* ptr, const LiveBlock& block) noexcept;
+  void freeing(const void* ptr, const LiveBlock& block);
   void refused(int card, size_t asked, size_t free_bytes, int64_t stream);
 
   void segment_reserved(int card, void* ptr, size_t bytes, int64_t stream) noexcept override;

@@ -6,10 +6,11 @@
 // address leads to its record by a shift. The most recently freed block of a size is used first, since it is warm in
 // the cache.
 //
-// A freed block first stays in a "warm" slot, one per size modulo 64, not yet merged with its neighbours: the next
-// request of that size takes it in a few instructions, where splitting and merging would cost twice as much. A slot is
-// merged when another block wants it, and all of them before the pool reports itself full or is looked at. Guarded by
-// the lock of the owning DeviceHeap. Torch-free.
+// A freed block of up to 32 KiB first stays "warm", one per size, not yet merged with its neighbours: the next request
+// of that size takes it in a few instructions, where splitting and merging would cost twice as much. It is merged when
+// the next block of its size is freed, and all are before the pool reports itself full or is looked at.
+//
+// Guarded by the lock of the owning DeviceHeap. Torch-free.
 
 #include <array>
 #include <cstddef>

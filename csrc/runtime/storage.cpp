@@ -3,11 +3,12 @@
 #include <ATen/native/Resize.h>
 #include <c10/util/Exception.h>
 
-#include <cstdlib>
 #include <new>
 #include <typeinfo>
 
 #include "runtime/caching_allocator.h"
+#include "runtime/thread_cache.h"
+#include "runtime/thread_local.h"
 
 namespace cann {
 namespace {
@@ -15,24 +16,8 @@ namespace {
 using c10::intrusive_ptr;
 using c10::StorageImpl;
 
-struct FreeList {
-  struct Node {
-    Node* next;
-  };
-  static constexpr int kMax = 256;
-  Node* head = nullptr;
-  int count = 0;
-  ~FreeList() {
-    count = kMax;  // storages freed by later thread-exit destructors go straight back to the heap
-    for (Node* node = head; node != nullptr;) {
-      Node* next = node->next;
-      ::operator delete(node);
-      node = next;
-    }
-    head = nullptr;
-  }
-};
-thread_local FreeList t_free_storages;
+void free_storage_memory(void* memory) { ::operator delete(memory); }
+CANN_FAST_THREAD_LOCAL ThreadCache<free_storage_memory, 256> t_free_storages;
 
 intrusive_ptr<StorageImpl> share(const c10::Storage& storage) {
   return intrusive_ptr<StorageImpl>::reclaim_copy(storage.unsafeGetStorageImpl());
@@ -89,19 +74,12 @@ void NPUStorageImpl::resize_bytes(size_t nbytes) {
 }
 
 void* NPUStorageImpl::operator new(size_t size) {
-  FreeList& list = t_free_storages;
-  if (list.head == nullptr) return ::operator new(size);
-  FreeList::Node* node = list.head;
-  list.head = node->next;
-  --list.count;
-  return node;
+  void* memory = t_free_storages.take();
+  return memory != nullptr ? memory : ::operator new(size);
 }
 
 void NPUStorageImpl::operator delete(void* ptr) {
-  FreeList& list = t_free_storages;
-  if (list.count >= FreeList::kMax) return ::operator delete(ptr);
-  list.head = new (ptr) FreeList::Node{list.head};
-  ++list.count;
+  if (!t_free_storages.give(ptr)) ::operator delete(ptr);
 }
 
 intrusive_ptr<StorageImpl> wrap_host_storage(intrusive_ptr<StorageImpl> host, c10::Device device) {

@@ -6,17 +6,19 @@
 #include <atomic>
 
 #include "runtime/errors.h"
+#include "runtime/thread_local.h"
 #include "sim/env.h"
 
 namespace cann {
 namespace {
 
 // Stream ids: 0 is the default stream; the pools follow, normal priority first.
-constexpr int kMaxCards = 64;  // Env::device_count's bound
+constexpr int kMaxCards = sim::Env::kMaxDeviceCount;
 
 int pool_size() { return sim::Env::get().streams_per_device; }
 
-thread_local std::array<c10::StreamId, kMaxCards> t_current{};
+// Ids fit a byte: two pools of at most 32 and the default stream.
+CANN_FAST_THREAD_LOCAL uint8_t t_current[kMaxCards] = {};
 std::array<std::array<std::atomic<uint32_t>, 2>, kMaxCards> g_next{};
 
 c10::Stream make_stream(c10::DeviceIndex device, c10::StreamId id) {
@@ -36,8 +38,11 @@ c10::Stream exchange_stream(c10::Stream stream) {
   TORCH_CHECK_VALUE(stream.device_type() == kNPU, "expected an npu stream, but got one of ", stream.device(),
                     error_suffix(ErrModule::PTA, ErrCode::VALUE));
   const auto index = checked_index(stream.device_index());
+  TORCH_CHECK_VALUE(stream.id() >= 0 && stream.id() <= 2 * pool_size(), "npu:", static_cast<int>(index),
+                    " has no stream with id ", stream.id(), "; make streams with torch.npu.Stream()",
+                    error_suffix(ErrModule::PTA, ErrCode::VALUE));
   const c10::Stream previous = make_stream(index, t_current[index]);
-  t_current[index] = stream.id();
+  t_current[index] = static_cast<uint8_t>(stream.id());
   return previous;
 }
 

@@ -42,7 +42,8 @@ inline void replace_storage(c10::TensorImpl* tensor, c10::Storage storage) {
 class HostAliasImpl final : public c10::TensorImpl {
  public:
   HostAliasImpl()
-      : TensorImpl(c10::DispatchKeySet(c10::DispatchKey::CPU), caffe2::TypeMeta::Make<float>(), c10::Device(c10::kCPU)) {}
+      : TensorImpl(c10::DispatchKeySet(c10::DispatchKey::CPU), caffe2::TypeMeta::Make<float>(),
+                   c10::Device(c10::kCPU)) {}
 
   // `source` is dense, strided, on the npu, without symbolic sizes.
   void assign(const c10::TensorImpl& source, c10::intrusive_ptr<c10::StorageImpl> host) {

@@ -7,7 +7,7 @@
 
 namespace cann::detail {
 
-thread_local constinit bool t_thread_ready = false;
+CANN_FAST_THREAD_LOCAL bool t_thread_ready = false;
 
 void prepare_thread() {
   lazy_init();

@@ -7,10 +7,12 @@
 // operator of a thread switches it off for that thread, as torch.autograd.set_multithreading_enabled(False) does; a
 // later call of that function by the user stays in force.
 
+#include "runtime/thread_local.h"
+
 namespace cann {
 
 namespace detail {
-extern thread_local constinit bool t_thread_ready;
+extern CANN_FAST_THREAD_LOCAL bool t_thread_ready;
 void prepare_thread();
 }  // namespace detail
 

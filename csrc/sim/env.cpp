@@ -62,7 +62,7 @@ Env::Env(const Lookup& lookup) {
   const char* soc_name = lookup("TORCH_CANN_SOC");
   soc = soc_name == nullptr || trim(soc_name).empty() ? "Ascend910B2" : std::string(trim(soc_name));
 
-  device_count = static_cast<int>(integer_variable(lookup, "TORCH_CANN_DEVICE_COUNT", device_count, 1, 64));
+  device_count = static_cast<int>(integer_variable(lookup, "TORCH_CANN_DEVICE_COUNT", device_count, 1, kMaxDeviceCount));
   // 0 stands for "not given"; the lower bound leaves room for the driver's own share (Server::kContextBytes).
   if (const int64_t mib = integer_variable(lookup, "TORCH_CANN_HBM_MB", 0, 0, 1 << 20); mib != 0) {
     if (mib < 128) {

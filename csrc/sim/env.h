@@ -29,7 +29,8 @@ class Env {
 
   // TORCH_CANN_SOC: name of the simulated chip, a row of the SoC table. Default "Ascend910B2".
   std::string soc;
-  // TORCH_CANN_DEVICE_COUNT: cards in the server, 1 to 64. Default 8.
+  // TORCH_CANN_DEVICE_COUNT: cards in the server, 1 to kMaxDeviceCount. Default 8.
+  static constexpr int kMaxDeviceCount = 64;
   int device_count = 8;
   // TORCH_CANN_HBM_MB: usable HBM per card in MiB, 128 to 1048576. Default: the chip's figure.
   std::optional<size_t> hbm_bytes;

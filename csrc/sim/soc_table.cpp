@@ -29,6 +29,9 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kGiB = size_t{1} << 30;
 
+// What the ini (H1) gives the 310P, 24e9 bytes, in whole MiB.
+constexpr size_t kIni310P = 24'000'000'000 / kMiB * kMiB;
+
 struct Row {
   std::string_view name;
   int version;
@@ -59,10 +62,12 @@ constexpr Soc make(const Row& row) {
              .hbm_gbps = row.hbm_gbps};
 }
 
-// The first generation has one vector unit inside each AI core, hence as many vector as cube cores (H1). HBM 32 GiB:
-// H8; 1200 GB/s: MEM. 910B1 to 910B4: HBM size H1, H2, H14; bandwidth H2 (printed there as 1.6 and 0.8 TiB/s, taken as
-// 1e12 B/s). 910_93xx are single dies of the two-die 910C package: HBM size H1, bandwidth H2 and H6 (3.2 TB/s per
-// package).
+// Ascend910PremiumA to 910ProB: one vector unit inside each AI core, hence as many vector as cube cores (H1). HBM 32
+// GiB: H8; 1200 GB/s: MEM.
+//
+// 910B1 to 910B4-1: HBM size H1, H2, H14; bandwidth H2 (printed there as 1.6 and 0.8 TiB/s, taken as 1e12 B/s).
+//
+// 910_93xx: single dies of the two-die 910C package. HBM size H1; bandwidth H2 and H6 (3.2 TB/s per package).
 constexpr std::array kTable = {
     //    name             version cube vec  MHz  L2 MiB  HBM      usable MiB  GB/s
     make({"Ascend910PremiumA", 100, 32, 32, 1220, 32, 32 * kGiB, kAssumed, 1200}),
@@ -70,13 +75,15 @@ constexpr std::array kTable = {
     make({"Ascend910A", 102, 32, 32, 1000, 32, 32 * kGiB, kAssumed, 1200}),
     make({"Ascend910ProB", 103, 30, 30, 1150, 32, 32 * kGiB, kAssumed, 1200}),
     make({"Ascend910B", 104, 30, 30, 900, 32, 32 * kGiB, kAssumed, 1200}),
-    // 310P: LPDDR4X. The ini (H1) says 24e9 bytes; a chip of the Atlas 300I Duo has 48 GiB, of which torch_npu prints
-    // 44280.3 MB (H14), and that is the 310P3 here. 204 GB/s is half of that card's 408 (product material, secondary);
-    // for the 310P1, P5 and P7 no figure is published and the same memory is assumed.
-    make({"Ascend310P1", 200, 10, 8, 1060, 16, 24'000'000'000 / kMiB* kMiB, kAssumed, 204}),
+    // 310P: LPDDR4X. A 310P3 of the Atlas 300I Duo has 48 GiB, of which torch_npu prints 44280.3 MB (H14). 204 GB/s is
+    // half
+    // of that two-chip card's 408 (product material, secondary); nothing is published for the others, so the same
+    // memory
+    // is assumed, in the size that the ini gives.
+    make({"Ascend310P1", 200, 10, 8, 1060, 16, kIni310P, kAssumed, 204}),
     make({"Ascend310P3", 202, 8, 7, 1060, 16, 48 * kGiB, 44280, 204}),
-    make({"Ascend310P5", 204, 8, 7, 800, 16, 24'000'000'000 / kMiB* kMiB, kAssumed, 204}),
-    make({"Ascend310P7", 205, 8, 7, 550, 16, 24'000'000'000 / kMiB* kMiB, kAssumed, 204}),
+    make({"Ascend310P5", 204, 8, 7, 800, 16, kIni310P, kAssumed, 204}),
+    make({"Ascend310P7", 205, 8, 7, 550, 16, kIni310P, kAssumed, 204}),
     make({"Ascend910B1", 220, 24, 48, 1850, 192, 64 * kGiB, 62420, 1600}),   // usable: OOM texts of 64 GB A2 cards, H14
     make({"Ascend910B2", 221, 24, 48, 1800, 192, 64 * kGiB, 62420, 1600}),   // usable: H3, H14
     make({"Ascend910B2C", 222, 24, 48, 1800, 192, 64 * kGiB, 62432, 1600}),  // usable: H14

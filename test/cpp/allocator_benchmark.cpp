@@ -57,7 +57,8 @@ void report_replacing(const char* name, int count, size_t low, size_t high, Allo
 void run() {
   sim::Hbm hbm(8, 60 * 1024 * kMiB, true);
   AddressMap addresses(hbm.begin(), hbm.end());
-  DeviceHeap heap(hbm, addresses, 0, AllocatorConfig(), 0);
+  HostBudget host(/*margin=*/0);
+  DeviceHeap heap(hbm, addresses, host, /*card=*/0, AllocatorConfig());
   OutOfMemory why;
   const auto allocate = [&](size_t bytes) { return heap.allocate(0, bytes, &why); };
   const auto free_block = [&](void* ptr) { DeviceHeap::free(addresses, ptr); };

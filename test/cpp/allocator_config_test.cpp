@@ -79,7 +79,7 @@ TEST(AllocatorConfig, UnmentionedOptionsKeepTheirValues) {
 }
 
 TEST(AllocatorConfig, ErrorsNameTheOptionAndChangeNothing) {
-  const char* cases[] = {"max_split_size_mb:20",
+  const char* cases[] = {"max_split_size_mb:19",
                          "max_split_size_mb:abc",
                          "max_split_size_mb:-5",
                          "garbage_collection_threshold:1",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "heap_fixture.h"
+#include "sim/host_memory.h"
 
 namespace cann {
 namespace {
@@ -290,13 +291,37 @@ TEST_F(HeapTest, WithoutCachingMemoryGoesBackAtOnce) {
 
 TEST_F(HeapTest, HostThatCannotBackASegmentIsNamed) {
   make(1024 * kMiB);
-  DeviceHeap strict(*hbm, *addresses, 0, AllocatorConfig(), /*host_margin=*/size_t{1} << 60);
+  HostBudget nothing_to_spare(/*margin=*/size_t{1} << 60);
+  DeviceHeap strict(*hbm, *addresses, nothing_to_spare, 0, AllocatorConfig());
   EXPECT_EQ(strict.allocate(0, 1000, &why), nullptr);
   EXPECT_EQ(why.reason, OutOfMemory::kHostFull);
   EXPECT_EQ(hbm->used(0), 0u) << "the segment went back";
   void* virtual_only = strict.allocate(0, 100 * kMiB, &why);
   EXPECT_NE(virtual_only, nullptr) << "large blocks may stay untouched";
   free(virtual_only);
+}
+
+TEST_F(HeapTest, UnwrittenSegmentsKeepTheirClaimOnTheHost) {
+  const size_t available = sim::host_memory_available();
+  make(4 * available / kMiB * kMiB);
+  size_t granted = 0;
+  while (granted < 3 * available && allocate(60 * kMiB) != nullptr) granted += 60 * kMiB;
+  EXPECT_EQ(why.reason, OutOfMemory::kHostFull);
+  EXPECT_LT(granted, 2 * available);
+  EXPECT_GT(granted, available / 2);
+}
+
+TEST_F(HeapTest, WrittenSegmentsMakeNoClaim) {
+  make(1024 * kMiB);
+  HostBudget budget(/*margin=*/0);
+  auto* segment = static_cast<char*>(hbm->reserve(0, 2 * kMiB));
+  // Re-admitting a written segment many times over must not use up the budget.
+  const size_t rounds = 2 * sim::host_memory_available() / (2 * kMiB);
+  for (size_t at = 0; at < 2 * kMiB; at += 4096) segment[at] = 1;
+  for (size_t i = 0; i < rounds; ++i) {
+    ASSERT_TRUE(budget.admit(segment, 2 * kMiB));
+    budget.remove(segment);
+  }
 }
 
 TEST_F(HeapTest, PeaksAndResets) {

@@ -22,7 +22,8 @@ class HeapTest : public testing::Test {
     config.caching = caching;
     hbm = std::make_unique<sim::Hbm>(1, capacity, /*huge_pages=*/false);
     addresses = std::make_unique<AddressMap>(hbm->begin(), hbm->end());
-    heap = std::make_unique<DeviceHeap>(*hbm, *addresses, /*card=*/0, config, /*host_margin=*/0);
+    host = std::make_unique<HostBudget>(/*margin=*/0);
+    heap = std::make_unique<DeviceHeap>(*hbm, *addresses, *host, /*card=*/0, config);
   }
 
   void* allocate(size_t bytes, int64_t stream = 0) { return heap->allocate(stream, bytes, &why); }
@@ -33,6 +34,7 @@ class HeapTest : public testing::Test {
 
   std::unique_ptr<sim::Hbm> hbm;
   std::unique_ptr<AddressMap> addresses;
+  std::unique_ptr<HostBudget> host;
   std::unique_ptr<DeviceHeap> heap;
   OutOfMemory why;
 };

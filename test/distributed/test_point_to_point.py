@@ -111,6 +111,7 @@ def check_between_collectives() -> None:
     dist.all_reduce(total)
     assert total[0].item() == 2
     assert not pending.is_completed()
+    dist.barrier()
     dist.send(filled(rank), peer)
     pending.wait()
     assert received[0].item() == peer

@@ -127,11 +127,11 @@ def test_wait_may_give_up_without_harm(two_ranks) -> None:
 
 def check_sequence_numbers() -> None:
     group = dist.new_group()
-    tensor = torch.ones(1, device=device())
-    before = group._get_sequence_number_for_group()
+    backend = group._get_backend(device())
+    assert backend._get_sequence_number_for_group() == 0
     for _ in range(3):
-        dist.all_reduce(tensor, group=group)
-    assert group._get_sequence_number_for_group() == before + 3
+        dist.all_reduce(torch.ones(1, device=device()), group=group)
+    assert backend._get_sequence_number_for_group() == 3
     dist.destroy_process_group(group)
 
 

@@ -5,6 +5,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,13 +54,28 @@ class Examples:
         """Trains the tiny GPT under a name of its own; returns the rows that this and earlier runs of it logged."""
         log = self.folder / f"{name}.jsonl"
         files = ("--checkpoint", f"{name}.pt", "--log-file", str(log), "--work-dir", "tokens")
-        self.run("train_gpt.py", *TINY_GPT, *files, *options, processes=processes)
+        printed = self.run("train_gpt.py", *TINY_GPT, *files, *options, processes=processes)
+        (self.folder / f"{name}.txt").write_text(printed)
         return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
     return Examples(tmp_path_factory.mktemp("examples"))
+
+
+@pytest.fixture(scope="session")
+def stopped(examples: Examples) -> Callable[[str, str], None]:
+    """stopped(kind, name): run `name` is then as a run of `kind`, "ddp" or "fsdp2", that stopped after 16 steps."""
+
+    def stop(kind: str, name: str) -> None:
+        original = f"stopped-{kind}"
+        if not (examples.folder / f"{original}.pt").exists():
+            examples.train_gpt(original, "--parallel", kind, "--stop-at", "16", processes=2)
+        for suffix in ("pt", "jsonl"):
+            shutil.copy(examples.folder / f"{original}.{suffix}", examples.folder / f"{name}.{suffix}")
+
+    return stop
 
 
 @pytest.fixture(scope="session")

@@ -60,6 +60,16 @@ def test_versions() -> None:
         gte("new")
 
 
+def test_environment_report(run_python) -> None:
+    code = """
+import subprocess, sys
+print(subprocess.run([sys.executable, "-m", "torch_cann.utils.collect_env"], capture_output=True, text=True).stdout)
+"""
+    assert run_python(code, TORCH_CANN_SOC="Ascend910B3", TORCH_CANN_DEVICE_COUNT="3").endswith(
+        "NPU: Ascend910B3 (simulated), 3 visible"
+    )
+
+
 def test_the_environment_is_filled_in_but_never_changed(run_python) -> None:
     code = """
 import os, torch_npu

@@ -28,7 +28,7 @@ start.record()
 assert torch.cuda.memory_allocated() == torch.npu.memory_allocated() > 0
 assert torch.zeros_like(x.cpu(), device="cuda").is_npu and torch.full((1,), 2, device=device).is_npu
 assert isinstance(torch.Generator("cuda"), torch.Generator) and torch.Generator("cuda").device.type == "npu"
-assert isinstance(torch.npu.default_generators[0], torch.Generator)
+assert isinstance(torch.cuda.default_generators[0], torch.Generator)
 torch.save(model.state_dict(), "{path}")
 assert torch.load("{path}", map_location="cuda:0")["weight"].is_npu
 assert torch.load("{path}", map_location={{"npu:0": "cpu"}})["weight"].device.type == "cpu"

@@ -88,6 +88,7 @@ def _take_over_torch_cuda() -> None:
     for module in (cuda.amp, cuda.amp.autocast_mode, cuda.amp.grad_scaler):
         _replace_names(module, npu.amp)
     cuda.CUDAGraph = npu.NPUGraph
+    cuda.default_generators = npu.default_generators
     cuda.nvtx.mark, cuda.nvtx.range_push, cuda.nvtx.range_pop = npu.mstx.mark, npu.mstx.range_push, npu.mstx.range_pop
 
 

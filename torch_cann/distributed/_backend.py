@@ -1,7 +1,6 @@
 """Registration of backend "hccl", and the making of its process groups."""
 
 import copy
-import logging
 
 import torch
 import torch.distributed as dist
@@ -11,8 +10,6 @@ from torch_cann._C import _distributed_c10d
 from torch_cann.distributed import _gloo
 
 ProcessGroupHCCL = _distributed_c10d.ProcessGroupHCCL
-
-logger = logging.getLogger(__name__)
 
 
 def register() -> None:
@@ -76,8 +73,7 @@ def reinit(group, rebuild_link: bool):
             )
         return None
     backend.abort_hccl_comm("reinit_process_group() was called")
-    # Addresses are exchanged under names of their own each time.
-    backend.rebuilds = getattr(backend, "rebuilds", 0) + 1
-    store = dist.PrefixStore(f"rebuild_{backend.rebuilds}", group.get_group_store())
+    # The new addresses must not be mistaken for those of an earlier time.
+    store = dist.PrefixStore(f"rebuild_{backend._rebuilds}", group.get_group_store())
     backend._rebuild(_gloo.make_gloo(store, group.rank(), group.size(), backend.options._timeout))
     return group

@@ -1,5 +1,7 @@
 """torch.npu: the device module, with the functions of torch.cuda and the Ascend ones that torch_npu adds."""
 
+# ruff: noqa: F401, F403, F405 (this file gathers the names of the others)
+
 import torch
 
 from torch_cann import _C
@@ -17,8 +19,8 @@ from torch_cann.npu import (
     streams,
     utils,
 )
-from torch_cann.npu._backends import *  # noqa: F403
-from torch_cann.npu._device import *  # noqa: F403
+from torch_cann.npu._backends import *
+from torch_cann.npu._device import *
 from torch_cann.npu._device import (
     _exchange_device,
     _is_in_bad_fork,
@@ -26,17 +28,17 @@ from torch_cann.npu._device import (
     _lazy_init,
     _maybe_exchange_device,
 )
-from torch_cann.npu._tensor_types import *  # noqa: F403
+from torch_cann.npu._tensor_types import *
 from torch_cann.npu._utils import _get_device_index
-from torch_cann.npu.autocast_utils import *  # noqa: F403
-from torch_cann.npu.deterministic import *  # noqa: F403
-from torch_cann.npu.graphs import *  # noqa: F403
-from torch_cann.npu.memory import *  # noqa: F403
+from torch_cann.npu.autocast_utils import *
+from torch_cann.npu.deterministic import *
+from torch_cann.npu.graphs import *
+from torch_cann.npu.memory import *
 from torch_cann.npu.mstx import mstx
-from torch_cann.npu.npu_config import *  # noqa: F403
+from torch_cann.npu.npu_config import *
 from torch_cann.npu.npu_config import config, conv, matmul
-from torch_cann.npu.random import *  # noqa: F403
-from torch_cann.npu.streams import *  # noqa: F403
+from torch_cann.npu.random import *
+from torch_cann.npu.streams import *
 from torch_cann.npu.utils import get_soc_version
 
 OutOfMemoryError = torch.OutOfMemoryError
@@ -45,7 +47,7 @@ OutOfMemoryError = torch.OutOfMemoryError
 def __getattr__(name: str):
     """Names whose value changes: computed when asked for, so that importing initialises nothing."""
     if name == "_initialized":
-        return is_initialized()  # noqa: F405
+        return is_initialized()
     if name == "default_generators":
         return random._default_generators()
     raise AttributeError(f"module 'torch.npu' has no attribute '{name}'")

@@ -9,7 +9,6 @@ import torch
 from torch_cann import _C
 from torch_cann.npu._refused import refused_function
 from torch_cann.npu._utils import _get_device_index, checked_device_index
-from torch_cann.utils._error_code import ErrCode, pta_error
 
 __all__ = [
     "can_device_access_peer",
@@ -54,13 +53,6 @@ def _is_in_bad_fork() -> bool:
 
 def _lazy_init() -> None:
     """Initialises the device. Raises RuntimeError in a process forked after initialisation, or without a card."""
-    if is_initialized():
-        return
-    if not _is_in_bad_fork() and device_count() == 0:
-        raise RuntimeError(
-            "No NPU is visible to this process: ASCEND_RT_VISIBLE_DEVICES is "
-            f"{os.environ.get('ASCEND_RT_VISIBLE_DEVICES')!r}" + pta_error(ErrCode.UNAVAIL)
-        )
     _C._npu_init()
 
 

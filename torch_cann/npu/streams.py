@@ -116,6 +116,10 @@ class Event(torch.Event):
     def wait(self, stream: torch.Stream | None = None) -> None:
         super().wait(current_stream() if stream is None else stream)
 
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        """Milliseconds from this event to ``end_event``; both must be made with enable_timing and recorded."""
+        return _C._npu_elapsedTime(self, end_event)
+
     @property
     def npu_event(self) -> int:
         """The handle; 0 before the first record()."""

@@ -18,10 +18,8 @@ from torch_cann.npu._device import (
     synchronize,
 )
 from torch_cann.npu._refused import refused_function
-from torch_cann.npu._utils import _get_device_index
 from torch_cann.npu.streams import StreamContext, current_stream, default_stream, set_stream, stream
-from torch_cann.utils.collect_env import get_cann_version
-from torch_cann.version import CANN
+from torch_cann.version import CANN, get_cann_version
 
 __all__ = [
     "StreamContext",

@@ -1,13 +1,9 @@
-"""What a bug report needs to know. ``python -m torch_npu.utils.collect_env`` prints it."""
+"""What a bug report needs to know. ``python -m torch_cann.utils.collect_env`` prints it."""
 
 import torch
 
 from torch_cann import _C, version
-
-
-def get_cann_version(module: str = "CANN") -> str:
-    """Version of a component of the toolkit; all of them are released together."""
-    return version.CANN
+from torch_cann.version import get_cann_version as get_cann_version
 
 
 def get_torch_npu_version() -> str:

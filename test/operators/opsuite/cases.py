@@ -13,11 +13,16 @@ import numpy
 import torch
 from torch.testing._internal import common_methods_invocations as database
 
+from .transfer import OnHost
+
 # Samples drawn from the database per check. The exceptions table was made with these numbers, so a case gives the same
 # verdict in the full sweep and in the rotating sample.
 SAMPLES_PER_CHECK = 8
 SAMPLE_WINDOW = 64
 _SEED = 1234
+
+# Operators whose arguments after the first are read by the host: split points, on every device a tensor on the CPU.
+_HOST_ARGUMENTS = frozenset({"tensor_split"})
 
 # Where OpInfo does not say it: these return memory nobody has written.
 _UNINITIALIZED = frozenset({"resize_", "resize_as_"})
@@ -112,7 +117,10 @@ def samples(case: Case, requires_grad: bool = False) -> Iterator[Any]:
     # Foreach databases take the list lengths to try; a short one keeps the samples small.
     extra = {"num_input_tensors": [3]} if is_foreach(info) else {}
     made = info.sample_inputs("cpu", case.torch_dtype, requires_grad, set_seed=False, **extra)
-    yield from _spread(made, SAMPLES_PER_CHECK)
+    for sample in _spread(made, SAMPLES_PER_CHECK):
+        if info.name in _HOST_ARGUMENTS:
+            sample.args = tuple(OnHost(argument) for argument in sample.args)
+        yield sample
 
 
 def sparse_samples(case: Case, layout: torch.layout) -> Iterator[Any]:

@@ -7,10 +7,18 @@ CPU reference alike, so both see the same offsets, strides and aliasing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """An argument that stays where it is: some operators want a tensor on the CPU on every device."""
+
+    value: Any
 
 
 class Transfer:
@@ -35,6 +43,8 @@ class Transfer:
             if id(leaf) not in self._tensors:
                 self._tensors[id(leaf)] = (leaf, self._tensor(leaf))
             return self._tensors[id(leaf)][1]
+        if isinstance(leaf, OnHost):
+            return leaf.value
         if isinstance(leaf, torch.device):
             return torch.device(self._device) if leaf.type == "cpu" else leaf
         if isinstance(leaf, torch.Generator):

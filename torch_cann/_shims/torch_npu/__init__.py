@@ -1,6 +1,7 @@
 """The import name torch_npu, so that scripts written for Ascend NPUs run unchanged. All of it is torch_cann."""
 
-from torch_cann import _C, npu, utils
+from torch_cann import _C as _C
+from torch_cann import npu, utils
 from torch_cann._torch_npu import __getattr__ as __getattr__
 from torch_cann.version import TORCH_NPU as __version__
 
