@@ -1,7 +1,7 @@
 """Time of one call on tiny tensors, device against CPU: what the device's dispatch adds to an operator.
 
-The column *tier* says which kernels of the device a call reaches: ``direct`` (unboxed, by operator), ``boxed`` (at
-least one goes through the general fallback), or ``composite`` (no kernel of the device's own).
+The column *tier* says which kernels of the device a call reaches: ``boxed`` (at least one goes through the general
+fallback), ``direct`` (unboxed kernels of the operators' own), or ``composite`` (no kernel of the device's own).
 """
 
 from __future__ import annotations
@@ -123,9 +123,10 @@ def _tier(call: Callable[[], Any], device: str) -> str:
         call()
     tiers = set()
     for name in recorder.names:
-        registered = re.search(r"^PrivateUse1: .*\[([^\]]*)\]\s*$", torch._C._dispatch_dump(name), re.MULTILINE)
-        tiers.add("composite" if registered is None else "direct" if "unboxed" in registered[1].split() else "boxed")
-    return "boxed" if "boxed" in tiers else "direct" if tiers == {"direct"} else "composite"
+        # The dump gives the C++ signature of a kernel of the operator's own, and (none) for a boxed one.
+        kernel = re.search(r"^PrivateUse1: registered at .* :: (\(none\))?", torch._C._dispatch_dump(name), re.MULTILINE)
+        tiers.add("composite" if kernel is None else "boxed" if kernel[1] else "direct")
+    return next(tier for tier in ("boxed", "direct", "composite") if tier in tiers)
 
 
 def main() -> int:

@@ -12,6 +12,10 @@ namespace {
 int64_t fused_sdp_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal,
                          std::optional<double> scale, bool enable_gqa) {
+  // The flash kernel has no gradient for the mask, and the CPU's choice below cannot see that one is asked of an alias.
+  if (at::GradMode::is_enabled() && mask.has_value() && mask->requires_grad()) {
+    return static_cast<int64_t>(at::SDPBackend::math);
+  }
   AliasScope scope;
   const at::Tensor q = scope.alias(query), k = scope.alias(key), v = scope.alias(value);
   const auto m = mask.has_value() ? std::optional(scope.alias(*mask)) : std::nullopt;

@@ -23,16 +23,12 @@ using torch::jit::Stack;
 
 // Operators that take CPU tensors beside npu ones, as on the real device.
 bool accepts_cpu_arguments(const std::string& name) {
-  static const std::unordered_set<std::string_view> names{"aten::index",
-                                                          "aten::_unsafe_index",
-                                                          "aten::index_put",
-                                                          "aten::index_put_",
-                                                          "aten::_index_put_impl_",
-                                                          "aten::_unsafe_index_put",
-                                                          "aten::_ctc_loss",
-                                                          "aten::_pack_padded_sequence",
-                                                          "aten::_nested_view_from_buffer",
-                                                          "aten::_nested_view_from_buffer_copy"};
+  static const std::unordered_set<std::string_view> names{
+      "aten::index", "aten::_unsafe_index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
+      "aten::_unsafe_index_put", "aten::_ctc_loss", "aten::_pack_padded_sequence", "aten::_nested_view_from_buffer",
+      "aten::_nested_view_from_buffer_copy",
+      // only the quantization parameters of its tensor are read
+      "aten::empty_quantized"};
   return names.contains(name);
 }
 
@@ -67,17 +63,24 @@ class BoxedCall {
     }
     scope_.write_back();
     if (result_on_host_) return;
+    for (size_t i = 0; i < originals_.size(); ++i) {
+      if (is_written(i) && originals_[i].isTensorList()) bump_versions(originals_[i].toTensorVector());
+    }
     const size_t results = schema_.returns().size();
     for (size_t i = 0; i < results; ++i) wrap_result((*stack_)[stack_->size() - results + i], i);
   }
 
  private:
+  bool is_written(size_t i) const {
+    const auto* info = schema_.arguments()[i].alias_info();
+    return info != nullptr && info->isWrite();
+  }
+
   void alias_argument(size_t i) {
     const IValue& original = originals_[i];
     IValue& argument = (*stack_)[begin_ + i];
     if (original.isTensor()) {
-      const auto* info = schema_.arguments()[i].alias_info();
-      const bool written = info != nullptr && info->isWrite();
+      const bool written = is_written(i);
       at::Tensor alias = written ? scope_.alias_written(original.toTensor()) : scope_.alias(original.toTensor());
       if (written) check_host_can_write(alias);
       argument = std::move(alias);

@@ -34,9 +34,9 @@ struct Arg {
 
 template <>
 struct Arg<const at::Tensor&> {
-  Arg(AliasScope& scope, const at::Tensor& tensor) : alias_(scope.alias(tensor)) {}
-  const at::Tensor& get() { return alias_; }
-  at::Tensor alias_;
+  Arg(AliasScope& scope, const at::Tensor& tensor) : alias_(scope.borrow(tensor)) {}
+  const at::Tensor& get() { return *alias_; }
+  c10::MaybeOwned<at::Tensor> alias_;
 };
 
 template <>
@@ -55,25 +55,40 @@ struct Arg<const std::optional<at::Tensor>&> {
   std::optional<at::Tensor> alias_;
 };
 
-template <>
-struct Arg<at::TensorList> {
-  Arg(AliasScope& scope, at::TensorList tensors) {
+// Aliases in a row, as lists need them, without counting a reference each.
+class BorrowedList {
+ public:
+  BorrowedList(AliasScope& scope, const auto& tensors) {
     aliases_.reserve(tensors.size());
-    for (const at::Tensor& tensor : tensors) aliases_.push_back(scope.alias(tensor));
+    for (const at::Tensor& tensor : tensors) {
+      aliases_.push_back(c10::MaybeOwnedTraits<at::Tensor>::createBorrow(*scope.borrow(tensor)));
+    }
   }
-  at::TensorList get() { return aliases_; }
+  ~BorrowedList() {
+    for (at::Tensor& alias : aliases_) c10::MaybeOwnedTraits<at::Tensor>::destroyBorrow(alias);
+  }
+  BorrowedList(const BorrowedList&) = delete;
+  BorrowedList& operator=(const BorrowedList&) = delete;
+  BorrowedList(BorrowedList&&) = default;  // leaves an empty vector behind
+
+  at::TensorList get() const { return aliases_; }
+
+ private:
   std::vector<at::Tensor> aliases_;
 };
 
 template <>
+struct Arg<at::TensorList> {
+  Arg(AliasScope& scope, at::TensorList tensors) : aliases_(scope, tensors) {}
+  at::TensorList get() { return aliases_.get(); }
+  BorrowedList aliases_;
+};
+
+template <>
 struct Arg<const at::ITensorListRef&> {
-  Arg(AliasScope& scope, const at::ITensorListRef& tensors) {
-    aliases_.reserve(tensors.size());
-    for (const at::Tensor& tensor : tensors) aliases_.push_back(scope.alias(tensor));
-    list_ = at::ITensorListRef(aliases_);
-  }
+  Arg(AliasScope& scope, const at::ITensorListRef& tensors) : aliases_(scope, tensors), list_(aliases_.get()) {}
   const at::ITensorListRef& get() { return list_; }
-  std::vector<at::Tensor> aliases_;
+  BorrowedList aliases_;
   at::ITensorListRef list_;
 };
 
@@ -167,8 +182,12 @@ struct DirectKernel<Op, R(A...)> {
   static constexpr bool kWrites =
       std::is_void_v<R> || std::is_reference_v<R> || (std::is_same_v<A, at::Tensor&> || ...);
 
+  // The _foreach_*_ operators and fused optimizers.
+  static constexpr bool kWritesFirstList =
+      std::is_void_v<R> && std::is_same_v<std::tuple_element_t<0, std::tuple<A...>>, at::TensorList>;
+
   static R call(A... args) {
-    AliasScope scope;
+    AliasScope scope(kWrites ? AliasScope::Kernel::kMayWrite : AliasScope::Kernel::kFunctional);
     std::tuple<Arg<A>...> aliases{Arg<A>(scope, static_cast<A&&>(args))...};
     if constexpr (!kCopiesBetweenDevices<Op>) scope.check_devices(Op::name);
     AllocationRedirect redirect(scope.device());
@@ -178,6 +197,7 @@ struct DirectKernel<Op, R(A...)> {
           if constexpr (std::is_void_v<R>) {
             Op::redispatch(keys, arg.get()...);
             scope.write_back();
+            if constexpr (kWritesFirstList) bump_versions(std::get<0>(std::tie(args...)));
           } else if constexpr (kWrites) {
             decltype(auto) result = Op::redispatch(keys, arg.get()...);
             scope.write_back();

@@ -14,8 +14,8 @@ void register_direct_reduction(torch::Library& aten) {
                   ops::norm_Scalar, ops::linalg_vector_norm, ops::linalg_vector_norm_out, ops::logsumexp, ops::nansum,
                   ops::count_nonzero_dim_IntList>(aten);
   register_direct<ops::cumsum, ops::cumprod, ops::topk, ops::sort, ops::sort_stable, ops::kthvalue, ops::median_dim,
-                  ops::mode, ops::bincount, ops::unique_dim, ops::_unique2, ops::unique_consecutive, ops::histc,
-                  ops::searchsorted_Tensor, ops::bucketize_Tensor>(aten);
+                  ops::mode, ops::mode_values, ops::bincount, ops::unique_dim, ops::_unique2, ops::unique_consecutive,
+                  ops::histc, ops::searchsorted_Tensor, ops::bucketize_Tensor>(aten);
   register_direct<ops::_softmax, ops::_softmax_out, ops::_softmax_backward_data, ops::_log_softmax,
                   ops::_log_softmax_backward_data, ops::equal, ops::_local_scalar_dense>(aten);
 }

@@ -86,6 +86,7 @@ class GlooMesh {
   // Posts a receive for a header and up to `room` bytes of contents. Uses and keeps the buffer of `message`.
   void post_receive(Message& message, size_t room, int tag);
   WorkPtr post_receive(Span data, int peer, int tag);
+  void post_mailbox(int peer);
   // Waits for a posted message and checks that it is of `call`; `data` receives its contents if it carries them.
   Header receive(Message& message, const Call& call, Span data);
   void check(const Header& theirs, const Call& call, size_t bytes, int peer) const;

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
+#include <typeinfo>
+
 #include "runtime/allocation_redirect.h"
 #include "runtime/caching_allocator.h"
 #include "runtime/layouts.h"
@@ -23,15 +25,18 @@ using detail::HostAliasImpl;
 void free_alias(void* alias) { c10::raw::intrusive_ptr::decref(static_cast<TensorImpl*>(alias)); }
 CANN_FAST_THREAD_LOCAL ThreadCache<free_alias, 64> t_aliases;
 
-intrusive_ptr<TensorImpl> take_alias() {
-  if (void* alias = t_aliases.take()) return intrusive_ptr<TensorImpl>::reclaim(static_cast<TensorImpl*>(alias));
-  return c10::make_intrusive<HostAliasImpl>();
+at::Tensor take_alias() {
+  if (void* alias = t_aliases.take()) {
+    return at::Tensor(intrusive_ptr<TensorImpl>::reclaim(static_cast<TensorImpl*>(alias)));
+  }
+  return at::detail::make_tensor<HostAliasImpl>();
 }
 
-void give_alias(intrusive_ptr<TensorImpl>&& alias) {
-  static_cast<HostAliasImpl*>(alias.get())->clear();
-  if (t_aliases.give(alias.get())) alias.release();
+void give_alias(at::Tensor&& alias) {
+  if (t_aliases.give(alias.unsafeGetTensorImpl())) (void)alias.unsafeReleaseTensorImpl();
 }
+
+HostAliasImpl* impl_of(const at::Tensor& alias) { return static_cast<HostAliasImpl*>(alias.unsafeGetTensorImpl()); }
 
 bool is_plain(const TensorImpl& tensor) {
   return tensor.key_set().has(c10::DispatchKey::Dense) && !tensor.has_symbolic_sizes_strides();
@@ -74,13 +79,18 @@ at::Tensor npu_view_of_host(at::Tensor host, c10::Device device) {
 
 AliasScope::~AliasScope() {
   for (Entry& entry : entries_) {
-    const bool reusable = entry.host_storage != nullptr && entry.alias.use_count() == 1;
-    if (C10_UNLIKELY(!reusable)) continue;  // the kernel kept it: it stays a valid CPU tensor of its own
+    if (C10_UNLIKELY(entry.host_storage == nullptr)) continue;
+    if (C10_UNLIKELY(entry.alias.use_count() > 1)) {
+      // The kernel kept it: it stays a valid CPU tensor of its own.
+      if (entry.borrows_storage) c10::raw::intrusive_ptr::incref(entry.host_storage);
+      continue;
+    }
+    entry.borrows_storage ? impl_of(entry.alias)->forget_storage() : impl_of(entry.alias)->clear();
     give_alias(std::move(entry.alias));
   }
 }
 
-at::Tensor AliasScope::alias(const at::Tensor& tensor) {
+const at::Tensor& AliasScope::entry_for(const at::Tensor& tensor) {
   TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!tensor.defined()) return tensor;
   const c10::Device device = impl->device();
@@ -95,16 +105,25 @@ at::Tensor AliasScope::alias(const at::Tensor& tensor) {
   }
   if (entries_.size() <= 8) {
     for (const Entry& entry : entries_) {
-      if (entry.original->unsafeGetTensorImpl() == impl) return at::Tensor(entry.alias);
+      if (entry.original->unsafeGetTensorImpl() == impl) return entry.alias;
     }
   }
-  if (C10_UNLIKELY(!is_plain(*impl))) return alias_other_layout(tensor);
-  auto host = host_storage_of(impl->unsafe_storage());
+  if (C10_LIKELY(is_plain(*impl))) return add_dense(tensor);
+  entries_.push_back({layouts::alias_on_host(tensor), &tensor, /*host_storage=*/nullptr, /*borrows_storage=*/false});
+  return entries_.back().alias;
+}
+
+const at::Tensor& AliasScope::add_dense(const at::Tensor& tensor) {
+  const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  const bool borrows = borrow_storages_ && C10_LIKELY(typeid(*storage) == typeid(NPUStorageImpl));
+  auto host = borrows ? intrusive_ptr<StorageImpl>::reclaim(static_cast<NPUStorageImpl*>(storage)->host().get())
+                      : host_storage_of(impl.unsafe_storage());
   StorageImpl* host_storage = host.get();
-  auto alias = take_alias();
-  static_cast<HostAliasImpl*>(alias.get())->assign(*impl, std::move(host));
-  entries_.push_back({alias, &tensor, host_storage});
-  return at::Tensor(std::move(alias));
+  entries_.push_back({take_alias(), &tensor, host_storage, borrows});
+  const at::Tensor& alias = entries_.back().alias;
+  impl_of(alias)->assign(impl, std::move(host));
+  return alias;
 }
 
 at::Tensor AliasScope::alias_written(const at::Tensor& tensor) {
@@ -117,15 +136,9 @@ at::Tensor AliasScope::alias_temporary(at::Tensor tensor) {
   return alias(*temporaries_.back());
 }
 
-at::Tensor AliasScope::alias_other_layout(const at::Tensor& tensor) {
-  at::Tensor alias = layouts::alias_on_host(tensor);
-  entries_.push_back({alias.getIntrusivePtr(), &tensor, nullptr});
-  return alias;
-}
-
 const at::Tensor* AliasScope::original_of(const at::Tensor& alias) const {
   for (const Entry& entry : entries_) {
-    if (entry.alias.get() == alias.unsafeGetTensorImpl()) return entry.original;
+    if (entry.alias.is_same(alias)) return entry.original;
   }
   return nullptr;
 }
@@ -171,10 +184,10 @@ c10::Storage AliasScope::npu_storage_for(StorageImpl* host) const {
 void AliasScope::write_back() {
   for (Entry& entry : entries_) {
     if (C10_UNLIKELY(entry.host_storage == nullptr)) {
-      layouts::write_back(at::Tensor(entry.alias), *entry.original);
+      layouts::write_back(entry.alias, *entry.original);
       continue;
     }
-    auto* alias = static_cast<HostAliasImpl*>(entry.alias.get());
+    HostAliasImpl* alias = impl_of(entry.alias);
     TensorImpl* original = entry.original->unsafeGetTensorImpl();
     StorageImpl* npu = original->unsafe_storage().unsafeGetStorageImpl();
     StorageImpl* host = alias->unsafe_storage().unsafeGetStorageImpl();
@@ -184,6 +197,8 @@ void AliasScope::write_back() {
     } else if (C10_UNLIKELY(host->data() != npu->data() || host->nbytes() != npu->nbytes())) {
       if (auto* pair = dynamic_cast<NPUStorageImpl*>(npu)) pair->sync();
     }
+    if (C10_UNLIKELY(alias->is_conj() != original->is_conj())) original->_set_conj(alias->is_conj());
+    if (C10_UNLIKELY(alias->is_neg() != original->is_neg())) original->_set_neg(alias->is_neg());
     if (C10_UNLIKELY(!alias->same_geometry(*original))) {
       original->set_sizes_and_strides(alias->sizes(), alias->strides(), alias->storage_offset());
       if (alias->dtype() != original->dtype()) {

@@ -6,6 +6,7 @@
 // storage are carried back by write_back().
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/MaybeOwned.h>
 #include <c10/util/SmallVector.h>
 
 #include <memory>
@@ -25,7 +26,15 @@ at::Tensor npu_view_of_host(at::Tensor host, c10::Device device);
 
 class AliasScope {
  public:
-  AliasScope() { ensure_thread_ready(); }
+  enum class Kernel {
+    kMayWrite,
+    // The kernel neither resizes its tensors nor sets their storages. Aliases then borrow their storage from the npu
+    // tensors, which saves two atomic operations each.
+    kFunctional,
+  };
+  explicit AliasScope(Kernel kernel = Kernel::kMayWrite) : borrow_storages_(kernel == Kernel::kFunctional) {
+    ensure_thread_ready();
+  }
   ~AliasScope();
   AliasScope(const AliasScope&) = delete;
   AliasScope& operator=(const AliasScope&) = delete;
@@ -33,18 +42,22 @@ class AliasScope {
   // The CPU alias of an npu tensor; tensors of other devices and undefined ones pass through. `tensor` must outlive
   // this scope. The first npu tensor fixes device(); a later one on another card, or a CPU tensor with dimensions,
   // is remembered for check_devices().
-  at::Tensor alias(const at::Tensor& tensor);
-  // The same for a tensor the kernel writes: not even a CPU tensor without dimensions may stand in for an npu one.
+  at::Tensor alias(const at::Tensor& tensor) { return entry_for(tensor); }
+  // The same without counting a reference: the alias (or `tensor` itself) lives as long as this scope.
+  c10::MaybeOwned<at::Tensor> borrow(const at::Tensor& tensor) {
+    return c10::MaybeOwned<at::Tensor>::borrowed(entry_for(tensor));
+  }
+  // alias() for a tensor the kernel writes: not even a CPU tensor without dimensions may stand in for an npu one.
   at::Tensor alias_written(const at::Tensor& tensor);
-  // The same for a temporary: the scope keeps it alive.
+  // alias() for a temporary: the scope keeps it alive.
   at::Tensor alias_temporary(at::Tensor tensor);
 
   // The npu form of a kernel's result: the original tensor if the result is one of the aliases, a view if it shares an
   // alias's storage, else the result itself retagged to npu.
   at::Tensor wrap(at::Tensor&& result);
 
-  // Carries sizes, strides, storages that the kernel changed on an alias back to the npu tensor. Call after kernels
-  // that write in place, resize or set storages.
+  // Carries sizes, strides, storages, conjugate and negative bits that the kernel changed on an alias back to the npu
+  // tensor. Call after kernels that write in place, resize or set storages.
   void write_back();
 
   // Device named by a `device=` argument, for factories.
@@ -65,11 +78,14 @@ class AliasScope {
 
  private:
   struct Entry {
-    c10::intrusive_ptr<c10::TensorImpl> alias;
+    at::Tensor alias;
     const at::Tensor* original;      // what the caller passed, or a member of temporaries_
     c10::StorageImpl* host_storage;  // the alias's storage when it was made; nullptr for non-dense layouts
+    bool borrows_storage;
   };
-  at::Tensor alias_other_layout(const at::Tensor& tensor);
+  // The alias of `tensor`, or `tensor` itself. The reference is valid until the next call.
+  const at::Tensor& entry_for(const at::Tensor& tensor);
+  const at::Tensor& add_dense(const at::Tensor& tensor);
   // The npu storage already standing for a host storage in this scope, or none.
   c10::Storage npu_storage_for(c10::StorageImpl* host) const;
   [[noreturn]] void raise_mixed(const char* op) const;
@@ -78,6 +94,7 @@ class AliasScope {
   std::vector<std::unique_ptr<at::Tensor>> temporaries_;
   // Host storages that several results share, with the npu storage made for the first of them.
   std::vector<std::pair<c10::StorageImpl*, c10::Storage>> wrapped_;
+  const bool borrow_storages_;
   c10::DeviceIndex device_ = -1;
   bool mixed_ = false;
   c10::Device other_ = c10::Device(c10::kCPU);  // the second device of a mix

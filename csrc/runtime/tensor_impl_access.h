@@ -64,6 +64,8 @@ class HostAliasImpl final : public c10::TensorImpl {
   }
 
   void clear() { storage_ = c10::Storage(); }
+  // Forgets a storage that was assigned without counting a reference.
+  void forget_storage() { (void)storage_.unsafeReleaseStorageImpl(); }
 
   bool same_geometry(const c10::TensorImpl& other) const {
     const auto& o = static_cast<const HostAliasImpl&>(other);

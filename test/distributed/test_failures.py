@@ -221,3 +221,40 @@ def test_destroy(new_ranks) -> None:
     ranks = new_ranks(2)
     ranks.run(destroy_in_another_order)
     assert ranks.exit_codes() == [0, 0]
+
+
+def destroy_with_callbacks() -> list[float]:
+    """The group is destroyed while Python callbacks wait for operations that a late peer holds up."""
+    group = dist.new_group()
+    seen = []
+    if dist.get_rank() == 1:
+        time.sleep(0.5)
+    future = dist.all_reduce(ones(2), group=group, async_op=True).get_future()
+    future.add_done_callback(lambda done: seen.append(done.value()[0].sum().item()))
+    dist.destroy_process_group(group)
+    return seen
+
+
+def drop_with_callbacks() -> list[float]:
+    """As above, but the last reference to the group's backend dies in the callback itself."""
+    from torch_npu._C._distributed_c10d import ProcessGroupHCCL
+
+    seen = []
+    holder = []
+    store = dist.PrefixStore("dropped", dist.group.WORLD.get_group_store())
+    holder.append(ProcessGroupHCCL(store, dist.get_rank(), dist.get_world_size()))
+    tensor = ones(2)
+    if dist.get_rank() == 1:
+        time.sleep(0.5)
+    future = holder[0].allreduce([tensor]).get_future()
+    future.add_done_callback(lambda done: (holder.clear(), seen.append(done.value()[0].sum().item())))
+    while not seen:
+        time.sleep(0.01)
+    return seen
+
+
+def test_destroy_with_callbacks_pending(new_ranks) -> None:
+    ranks = new_ranks(2)
+    assert ranks.run(destroy_with_callbacks, seconds=20) == [[4.0], [4.0]]
+    assert ranks.run(drop_with_callbacks, seconds=20) == [[4.0], [4.0]]
+    assert ranks.exit_codes() == [0, 0]

@@ -125,6 +125,9 @@ def mesh_without_group(store: str) -> None:
         tensor = ones(1) * rank
         dist.all_reduce(tensor, group=mesh[name].get_group())
         assert tensor.item() == expected, name
+    # The group was made without a backend's name; DDP asks for its default one.
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1).to(device()))
+    model(ones(1, 2)).sum().backward()
     from torch.distributed.tensor import Shard, distribute_tensor
 
     whole = torch.arange(16.0).view(4, 4)

@@ -94,6 +94,18 @@ def ddp_with_buckets() -> None:
     ddp(bucket_cap_mb=0.001, gradient_as_bucket_view=True)
 
 
+def ddp_statistics() -> dict:
+    model = nn.parallel.DistributedDataParallel(Model().to(device()))
+    train(model, my_rows, clip_plain)
+    return {name: value for name, value in model._get_ddp_logging_data().items() if name.startswith("avg_")}
+
+
+def test_ddp_statistics_have_times(two_ranks) -> None:
+    for statistics in two_ranks.run(ddp_statistics):
+        assert statistics["avg_forward_compute_time"] > 0
+        assert statistics["avg_backward_comm_time"] > 0
+
+
 def ddp_with_hook() -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 

@@ -26,12 +26,13 @@ class Tables:
 
 
 def _expand(entry: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """The keys an entry stands for; a missing ``variant`` is the operator's unnamed variant."""
+    """The keys an entry stands for; without ``variants`` it is the operator's unnamed variant."""
     if not entry["reason"].strip():
-        raise ValueError(f"{_TABLE.name}: the entry for {entry['op']} gives no reason")
+        raise ValueError(f"{_TABLE.name}: the entry for {entry['ops']} gives no reason")
     return [
-        (op, entry.get("variant", ""), check, dtype)
-        for op in entry["op"]
+        (op, variant, check, dtype)
+        for op in entry["ops"]
+        for variant in entry.get("variants", [""])
         for check in entry["checks"]
         for dtype in entry["dtypes"]
     ]
