@@ -1,7 +1,8 @@
 # Target cann::torch: headers and libraries of the torch wheel installed for ${Python_EXECUTABLE}.
 # torch's own TorchConfig.cmake is avoided on purpose: it looks for every optional dependency of the wheel's build.
+# Backends are not loaded either: one of them may be the package being built.
 execute_process(
-  COMMAND ${Python_EXECUTABLE} -c "import torch, pathlib; print(pathlib.Path(torch.__file__).parent, torch.__version__, int(torch.compiled_with_cxx11_abi()))"
+  COMMAND ${CMAKE_COMMAND} -E env TORCH_DEVICE_BACKEND_AUTOLOAD=0 ${Python_EXECUTABLE} -c "import torch, pathlib; print(pathlib.Path(torch.__file__).parent, torch.__version__, int(torch.compiled_with_cxx11_abi()))"
   OUTPUT_VARIABLE torch_facts OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE torch_missing
   ERROR_QUIET)
 if(torch_missing)
