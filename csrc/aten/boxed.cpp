@@ -85,7 +85,7 @@ class BoxedCall {
       if (written) check_host_can_write(alias);
       argument = std::move(alias);
     } else if (original.isTensorList() || original.isOptionalTensorList()) {
-      alias_list(original, argument);
+      alias_list(original, argument, is_written(i));
     } else if (original.isDevice()) {
       if (original.toDevice().type() == kNPU) {
         scope_.set_device(original.toDevice());
@@ -98,13 +98,13 @@ class BoxedCall {
                                 " takes a Storage, which has no CPU form; an npu kernel must be written for it");
   }
 
-  void alias_list(const IValue& original, IValue& argument) {
+  void alias_list(const IValue& original, IValue& argument, bool written) {
     const bool optional = original.isOptionalTensorList();
     c10::List<at::Tensor> tensors;
     c10::List<std::optional<at::Tensor>> optionals;
     for (const IValue& item : original.toListRef()) {
       if (!optional) {
-        tensors.push_back(scope_.alias(item.toTensor()));
+        tensors.push_back(written ? scope_.alias_written_member(item.toTensor()) : scope_.alias(item.toTensor()));
       } else {
         optionals.push_back(item.isTensor() ? std::optional(scope_.alias(item.toTensor())) : std::nullopt);
       }

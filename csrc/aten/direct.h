@@ -84,6 +84,19 @@ struct Arg<at::TensorList> {
   BorrowedList aliases_;
 };
 
+// A list in an operator without results: any of them may be the one that is written.
+struct WrittenList {
+  WrittenList(AliasScope& scope, at::TensorList tensors) {
+    aliases_.reserve(tensors.size());
+    for (const at::Tensor& tensor : tensors) aliases_.push_back(scope.alias_written_member(tensor));
+  }
+  at::TensorList get() { return aliases_; }
+  std::vector<at::Tensor> aliases_;
+};
+
+template <class T, bool kNoResult>
+using ArgOf = std::conditional_t<kNoResult && std::is_same_v<T, at::TensorList>, WrittenList, Arg<T>>;
+
 template <>
 struct Arg<const at::ITensorListRef&> {
   Arg(AliasScope& scope, const at::ITensorListRef& tensors) : aliases_(scope, tensors), list_(aliases_.get()) {}
@@ -187,12 +200,12 @@ struct DirectKernel<Op, R(A...)> {
       std::is_void_v<R> && std::is_same_v<std::tuple_element_t<0, std::tuple<A...>>, at::TensorList>;
 
   static R call(A... args) {
-    AliasScope scope(kWrites ? AliasScope::Kernel::kMayWrite : AliasScope::Kernel::kFunctional);
-    std::tuple<Arg<A>...> aliases{Arg<A>(scope, static_cast<A&&>(args))...};
+    AliasScope scope;
+    std::tuple<ArgOf<A, std::is_void_v<R>>...> aliases{ArgOf<A, std::is_void_v<R>>(scope, static_cast<A&&>(args))...};
     if constexpr (!kCopiesBetweenDevices<Op>) scope.check_devices(Op::name);
     AllocationRedirect redirect(scope.device());
     return std::apply(
-        [&](Arg<A>&... arg) -> R {
+        [&](auto&... arg) -> R {
           constexpr c10::DispatchKeySet keys(c10::DispatchKey::CPU);
           if constexpr (std::is_void_v<R>) {
             Op::redispatch(keys, arg.get()...);

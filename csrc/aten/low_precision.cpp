@@ -79,7 +79,7 @@ struct LowPrecisionKernel<Op, R(A...)> {
     const at::Tensor& first = first_tensor(args...);
     if (C10_LIKELY(!computes_in_float32(first))) return DirectKernel<Op, R(A...)>::call(static_cast<A&&>(args)...);
     const at::ScalarType type = first.scalar_type();
-    AliasScope scope(AliasScope::Kernel::kFunctional);
+    AliasScope scope;
     std::tuple<Arg<A>...> aliases{Arg<A>(scope, static_cast<A&&>(args))...};
     scope.check_devices(Op::name);
     AllocationRedirect redirect(scope.device());

@@ -47,7 +47,7 @@ at::Tensor& set_empty(at::Tensor& self) {
 const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
   AliasScope scope;
   {
-    at::Tensor alias = scope.alias(self);
+    const at::Tensor alias = scope.alias_written(self);
     AllocationRedirect redirect(scope.device());
     at::_ops::resize_::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), alias, c10::fromIntArrayRefSlow(size),
                                   format);

@@ -37,13 +37,12 @@ std::vector<at::Tensor> as_tensor(Span span) {
 using Kind = EngineError::Kind;
 
 std::string describe(const Header& header) {
-  if (header.op == kLeaving) return "the act of leaving the group";
-  std::string text = fmt::format("{} #{} with {} bytes of {} between the two",
-                                 c10d::opTypeToString(static_cast<c10d::OpType>(header.op)), header.sequence,
-                                 header.bytes, c10::toString(static_cast<c10::ScalarType>(header.dtype)));
+  std::string text =
+      fmt::format("{} #{} ({} bytes of {}", c10d::opTypeToString(static_cast<c10d::OpType>(header.op)), header.sequence,
+                  header.bytes, c10::toString(static_cast<c10::ScalarType>(header.dtype)));
   if (header.reduction != 0) text += fmt::format(", {}", reduction_name(static_cast<Reduction>(header.reduction)));
   if (header.root >= 0) text += fmt::format(", root {}", header.root);
-  return text;
+  return text + ")";
 }
 
 }  // namespace
@@ -176,6 +175,9 @@ void GlooMesh::wait(c10d::Work& work, const Call& call, int peer) {
 }
 
 void GlooMesh::check(const Header& theirs, const Call& call, size_t bytes, int peer) const {
+  if (theirs.op == kLeaving && call.op != kLeaving) {
+    throw EngineError(Kind::kRemote, fmt::format("rank {} has left the group", peer));
+  }
   const Header mine = header_for(call, bytes);
   // The two ends of a transfer have different names for it.
   const bool same_op = theirs.op == mine.op || c10d::isP2POp(static_cast<c10d::OpType>(mine.op));
@@ -240,6 +242,13 @@ void GlooMesh::receive_round(const Call& call, const Spans& incoming, std::vecto
 void GlooMesh::exchange(const Call& call, const Spans& outgoing, const Spans& incoming, std::vector<Header>* headers) {
   ++round_;
   if (headers != nullptr) headers->assign(static_cast<size_t>(size_), header_for(call, 0));
+  // However the round ends, nothing may refer to the caller's memory afterwards.
+  struct Emptied {
+    std::vector<Message>& outbox;
+    ~Emptied() {
+      for (Message& message : outbox) message.works.clear();
+    }
+  } const emptied{outbox_};
   or_abort([&] {
     for (int peer = 0; peer < size_; ++peer) {
       if (peer != rank_ && mailboxes_[static_cast<size_t>(peer)].works.empty()) post_mailbox(peer);
@@ -253,9 +262,8 @@ void GlooMesh::exchange(const Call& call, const Spans& outgoing, const Spans& in
       post_message(message, header_for(call, span->bytes), *span, tag_of(TagKind::kCollective, 0));
     }
     receive_round(call, incoming, headers);
-    for (Message& message : outbox_) {
+    for (const Message& message : outbox_) {
       for (const auto& work : message.works) wait(*work, call, message.peer);
-      message.works.clear();
     }
   });
 }

@@ -55,7 +55,7 @@ std::exception_ptr WorkHCCL::to_backend_error(const EngineError& error) const {
       code = ErrCode::PARAM;
       break;
     case EngineError::Kind::kRemote:
-      text = fmt::format("{} failed: {}. A peer has ended, or given up on an earlier operation: see its output.",
+      text = fmt::format("{} failed: {}. It has ended, or given up on an earlier operation: see that rank's output.",
                          describe(), error.what());
       break;
     case EngineError::Kind::kAborted:

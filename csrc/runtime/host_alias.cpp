@@ -90,7 +90,7 @@ AliasScope::~AliasScope() {
   }
 }
 
-const at::Tensor& AliasScope::entry_for(const at::Tensor& tensor) {
+const at::Tensor& AliasScope::entry_for(const at::Tensor& tensor, bool written) {
   TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!tensor.defined()) return tensor;
   const c10::Device device = impl->device();
@@ -104,23 +104,33 @@ const at::Tensor& AliasScope::entry_for(const at::Tensor& tensor) {
     mixed_ = true, other_ = device;
   }
   if (entries_.size() <= 8) {
-    for (const Entry& entry : entries_) {
-      if (entry.original->unsafeGetTensorImpl() == impl) return entry.alias;
+    for (Entry& entry : entries_) {
+      if (entry.original->unsafeGetTensorImpl() != impl) continue;
+      if (C10_UNLIKELY(written && !entry.written)) {  // read before, as in torch.add(x, y, out=x)
+        entry.written = true;
+        if (entry.borrows_storage) c10::raw::intrusive_ptr::incref(entry.host_storage);
+        entry.borrows_storage = false;
+      }
+      return entry.alias;
     }
   }
-  if (C10_LIKELY(is_plain(*impl))) return add_dense(tensor);
-  entries_.push_back({layouts::alias_on_host(tensor), &tensor, /*host_storage=*/nullptr, /*borrows_storage=*/false});
+  if (C10_LIKELY(is_plain(*impl))) return add_dense(tensor, written);
+  entries_.push_back({.alias = layouts::alias_on_host(tensor),
+                      .original = &tensor,
+                      .host_storage = nullptr,
+                      .borrows_storage = false,
+                      .written = written});
   return entries_.back().alias;
 }
 
-const at::Tensor& AliasScope::add_dense(const at::Tensor& tensor) {
+const at::Tensor& AliasScope::add_dense(const at::Tensor& tensor, bool written) {
   const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
-  const bool borrows = borrow_storages_ && C10_LIKELY(typeid(*storage) == typeid(NPUStorageImpl));
+  const bool borrows = !written && C10_LIKELY(typeid(*storage) == typeid(NPUStorageImpl));
   auto host = borrows ? intrusive_ptr<StorageImpl>::reclaim(static_cast<NPUStorageImpl*>(storage)->host().get())
                       : host_storage_of(impl.unsafe_storage());
   StorageImpl* host_storage = host.get();
-  entries_.push_back({take_alias(), &tensor, host_storage, borrows});
+  entries_.push_back({take_alias(), &tensor, host_storage, borrows, written});
   const at::Tensor& alias = entries_.back().alias;
   impl_of(alias)->assign(impl, std::move(host));
   return alias;
@@ -128,7 +138,7 @@ const at::Tensor& AliasScope::add_dense(const at::Tensor& tensor) {
 
 at::Tensor AliasScope::alias_written(const at::Tensor& tensor) {
   if (C10_UNLIKELY(tensor.defined() && tensor.device().type() != kNPU)) mixed_ = true, other_ = tensor.device();
-  return alias(tensor);
+  return entry_for(tensor, /*written=*/true);
 }
 
 at::Tensor AliasScope::alias_temporary(at::Tensor tensor) {
@@ -151,20 +161,20 @@ at::Tensor AliasScope::wrap(at::Tensor&& result) {
   const c10::Device device(kNPU, this->device());
   if (C10_UNLIKELY(!impl->key_set().has(c10::DispatchKey::Dense))) return layouts::wrap_host_result(result, device);
 
+  // A tensor that someone else holds too must not change device under them.
+  if (C10_UNLIKELY(result.use_count() > 1)) {
+    result = at::Tensor(impl->shallow_copy_and_detach(/*version_counter=*/c10::VariableVersion(0),
+                                                      /*allow_tensor_metadata_change=*/true));
+    impl = result.unsafeGetTensorImpl();
+  }
   StorageImpl* host = impl->unsafe_storage().unsafeGetStorageImpl();
   c10::Storage storage = npu_storage_for(host);
   if (!storage) {
     if (C10_UNLIKELY(!in_hbm(*host))) return wrap(copy_into_hbm(result, device.index()));
     host->set_allocator(caching_allocator::host_view_allocator(device.index()));
     const bool shared = c10::raw::intrusive_ptr::use_count(host) > 1;
-    storage = c10::Storage(wrap_host_storage(share(impl->unsafe_storage()), device));
+    storage = c10::Storage(wrap_host_storage(detail::take_storage(impl), device));
     if (C10_UNLIKELY(shared)) wrapped_.emplace_back(host, storage);
-  }
-  // A tensor that someone else holds too must not change device under them.
-  if (C10_UNLIKELY(result.use_count() > 1)) {
-    result = at::Tensor(impl->shallow_copy_and_detach(/*version_counter=*/c10::VariableVersion(0),
-                                                      /*allow_tensor_metadata_change=*/true));
-    impl = result.unsafeGetTensorImpl();
   }
   detail::replace_storage(impl, std::move(storage));
   detail::retag(impl, device);
@@ -183,6 +193,7 @@ c10::Storage AliasScope::npu_storage_for(StorageImpl* host) const {
 
 void AliasScope::write_back() {
   for (Entry& entry : entries_) {
+    if (!entry.written) continue;
     if (C10_UNLIKELY(entry.host_storage == nullptr)) {
       layouts::write_back(entry.alias, *entry.original);
       continue;

@@ -26,29 +26,24 @@ at::Tensor npu_view_of_host(at::Tensor host, c10::Device device);
 
 class AliasScope {
  public:
-  enum class Kernel {
-    kMayWrite,
-    // The kernel neither resizes its tensors nor sets their storages. Aliases then borrow their storage from the npu
-    // tensors, which saves two atomic operations each.
-    kFunctional,
-  };
-  explicit AliasScope(Kernel kernel = Kernel::kMayWrite) : borrow_storages_(kernel == Kernel::kFunctional) {
-    ensure_thread_ready();
-  }
+  AliasScope() { ensure_thread_ready(); }
   ~AliasScope();
   AliasScope(const AliasScope&) = delete;
   AliasScope& operator=(const AliasScope&) = delete;
 
-  // The CPU alias of an npu tensor; tensors of other devices and undefined ones pass through. `tensor` must outlive
-  // this scope. The first npu tensor fixes device(); a later one on another card, or a CPU tensor with dimensions,
-  // is remembered for check_devices().
-  at::Tensor alias(const at::Tensor& tensor) { return entry_for(tensor); }
+  // The CPU alias of an npu tensor that the kernel reads; tensors of other devices and undefined ones pass through.
+  // `tensor` must outlive this scope. The first npu tensor fixes device(); a later one on another card, or a CPU tensor
+  // with dimensions, is remembered for check_devices().
+  at::Tensor alias(const at::Tensor& tensor) { return entry_for(tensor, /*written=*/false); }
   // The same without counting a reference: the alias (or `tensor` itself) lives as long as this scope.
   c10::MaybeOwned<at::Tensor> borrow(const at::Tensor& tensor) {
-    return c10::MaybeOwned<at::Tensor>::borrowed(entry_for(tensor));
+    return c10::MaybeOwned<at::Tensor>::borrowed(entry_for(tensor, /*written=*/false));
   }
-  // alias() for a tensor the kernel writes: not even a CPU tensor without dimensions may stand in for an npu one.
+  // alias() for a tensor the kernel writes, resizes or gives another storage: write_back() looks at these only, and not
+  // even a CPU tensor without dimensions may stand in for an npu one.
   at::Tensor alias_written(const at::Tensor& tensor);
+  // A member of a list whose tensors the kernel writes; a CPU tensor is treated as in alias().
+  at::Tensor alias_written_member(const at::Tensor& tensor) { return entry_for(tensor, /*written=*/true); }
   // alias() for a temporary: the scope keeps it alive.
   at::Tensor alias_temporary(at::Tensor tensor);
 
@@ -81,11 +76,13 @@ class AliasScope {
     at::Tensor alias;
     const at::Tensor* original;      // what the caller passed, or a member of temporaries_
     c10::StorageImpl* host_storage;  // the alias's storage when it was made; nullptr for non-dense layouts
+    // An alias that is only read borrows its storage from the npu tensor, which saves two atomic operations.
     bool borrows_storage;
+    bool written;
   };
   // The alias of `tensor`, or `tensor` itself. The reference is valid until the next call.
-  const at::Tensor& entry_for(const at::Tensor& tensor);
-  const at::Tensor& add_dense(const at::Tensor& tensor);
+  const at::Tensor& entry_for(const at::Tensor& tensor, bool written);
+  const at::Tensor& add_dense(const at::Tensor& tensor, bool written);
   // The npu storage already standing for a host storage in this scope, or none.
   c10::Storage npu_storage_for(c10::StorageImpl* host) const;
   [[noreturn]] void raise_mixed(const char* op) const;
@@ -94,7 +91,6 @@ class AliasScope {
   std::vector<std::unique_ptr<at::Tensor>> temporaries_;
   // Host storages that several results share, with the npu storage made for the first of them.
   std::vector<std::pair<c10::StorageImpl*, c10::Storage>> wrapped_;
-  const bool borrow_storages_;
   c10::DeviceIndex device_ = -1;
   bool mixed_ = false;
   c10::Device other_ = c10::Device(c10::kCPU);  // the second device of a mix

@@ -38,6 +38,12 @@ inline void replace_storage(c10::TensorImpl* tensor, c10::Storage storage) {
   tensor->*TensorImplAccess::storage_member() = std::move(storage);
 }
 
+// Takes the storage out of a tensor, which must get another one before it is used.
+inline c10::intrusive_ptr<c10::StorageImpl> take_storage(c10::TensorImpl* tensor) {
+  auto& storage = tensor->*TensorImplAccess::storage_member();
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl());
+}
+
 // A reusable CPU tensor that borrows the geometry of an npu tensor.
 class HostAliasImpl final : public c10::TensorImpl {
  public:
