@@ -4,9 +4,6 @@ Values of single operators are test/operators' subject.
 """
 
 import copy
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -272,16 +269,8 @@ def test_host_memory_is_guarded():
         torch.npu.empty_cache()
 
 
-def _run(code: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
-def test_tensors_freed_after_the_interpreter_began_to_end():
-    _run(
+def test_tensors_freed_after_the_interpreter_began_to_end(run_python):
+    run_python(
         "import torch, atexit, weakref\n"
         "class Late:\n"
         "    def __init__(self): self.x = torch.ones(100, device='npu')\n"
@@ -291,7 +280,7 @@ def test_tensors_freed_after_the_interpreter_began_to_end():
     )
 
 
-def test_boxed_and_direct_kernels_agree():
+def test_boxed_and_direct_kernels_agree(run_python):
     code = (
         "import torch; torch.manual_seed(0); m = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16),"
         " torch.nn.Dropout(0.5), torch.nn.Linear(16, 4)).npu(); x = torch.randn(3, 8, device='npu');"
@@ -299,11 +288,11 @@ def test_boxed_and_direct_kernels_agree():
         "for _ in range(3): o.zero_grad(); l = m(x).square().mean(); l.backward(); o.step()\n"
         "print(repr(l.item()))"
     )
-    assert _run(code) == _run(code, TORCH_CANN_DIRECT_OPS="0")
+    assert run_python(code) == run_python(code, TORCH_CANN_DIRECT_OPS="0")
 
 
-def test_an_interrupt_during_a_long_operator_is_delivered():
-    _run(
+def test_an_interrupt_during_a_long_operator_is_delivered(run_python):
+    run_python(
         "import torch, signal, threading\n"
         "x = torch.ones(1 << 20, device='npu')\n"
         "signal.signal(signal.SIGALRM, signal.default_int_handler); signal.setitimer(signal.ITIMER_REAL, 0.3)\n"
