@@ -38,7 +38,9 @@ def refusal(function: Callable[[], Any], error: type[BaseException] = RuntimeErr
     raise AssertionError("nothing was raised")
 
 
-def _serve(rank: int, size: int, store: str, backend: str | None, timeout: float, environment: dict, connection) -> None:
+def _serve(
+    rank: int, size: int, store: str, backend: str | None, timeout: float, environment: dict[str, str], connection
+) -> None:
     os.environ.update(environment)
     import torch
     import torch.distributed as dist
@@ -55,7 +57,7 @@ def _serve(rank: int, size: int, store: str, backend: str | None, timeout: float
         function, arguments = task
         try:
             connection.send(("returned", function(*arguments)))
-        except BaseException:
+        except Exception:
             connection.send(("raised", traceback.format_exc()))
     if dist.is_initialized():
         dist.destroy_process_group()

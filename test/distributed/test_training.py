@@ -81,7 +81,8 @@ def check_against_one_process(losses: list[torch.Tensor], state: dict[str, torch
     if dist.get_rank() == 0:
         assert set(state) == set(expected_state)
         for name, tensor in expected_state.items():
-            torch.testing.assert_close(state[name].cpu(), tensor, rtol=1e-3, atol=1e-4, msg=lambda text: f"{name}: {text}")
+            found = state[name].cpu()
+            torch.testing.assert_close(found, tensor, rtol=1e-3, atol=1e-4, msg=lambda text: f"{name}: {text}")
 
 
 def ddp(**settings) -> None:
