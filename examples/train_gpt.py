@@ -42,8 +42,8 @@ def parse_args() -> argparse.Namespace:
     add("--corpus-mb", type=float, default=8, help="megabytes of source text")
     add("--seq-len", type=int, default=128)
     add("--batch-size", type=int, default=8, help="sequences in a step, over all ranks")
-    add("--steps", type=int, default=500)
-    add("--warmup", type=int, default=50)
+    add("--steps", type=int, default=400)
+    add("--warmup", type=int, default=40)
     add("--lr", type=float, default=2e-3)
     add("--weight-decay", type=float, default=0.1)
     add("--clip", type=float, default=1.0, help="largest norm of the gradient")
@@ -54,7 +54,7 @@ def parse_args() -> argparse.Namespace:
     add("--stop-at", type=int, help="save and stop after this step; the schedule is still that of --steps")
     add("--resume", action="store_true", help="go on from the checkpoint")
     add("--sample-tokens", type=int, default=160)
-    add("--prompt", default="class ")
+    add("--prompt", default="    def __init__(self")
     add("--work-dir", type=Path, default=Path("build/train_gpt"), help="the tokens are kept here")
     add("--checkpoint", type=Path, help="default: checkpoint.pt in the work dir")
     add("--log-file", type=Path, help="append losses here, one JSON object a line")
@@ -85,16 +85,18 @@ class Trainer:
         self.bar = tqdm(total=args.steps, disable=True if self.rank else None, dynamic_ncols=True, mininterval=0.5)
 
     def _init_device(self) -> torch.device:
+        backend, device = "gloo", torch.device("cpu")
         if self.args.device == "npu":
             import torch_npu  # noqa: F401  (makes the device known to torch)
 
             torch.npu.set_device(self.local_rank)
+            backend, device = "hccl", torch.device("npu", self.local_rank)
         if "RANK" in os.environ:
-            dist.init_process_group("hccl" if self.args.device == "npu" else "gloo")
+            dist.init_process_group(backend, device_id=device if device.type == "npu" else None)
         elif self.args.parallel == "fsdp2":
             raise SystemExit("--parallel fsdp2 needs processes to shard over: start this script with torchrun")
         torch.manual_seed(self.args.seed)
-        return torch.device("npu", self.local_rank) if self.args.device == "npu" else torch.device("cpu")
+        return device
 
     def _load_corpus(self) -> data.Corpus:
         where = (self.args.work_dir, self.args.vocab_size, int(self.args.corpus_mb * 2**20))
@@ -280,9 +282,9 @@ class Trainer:
 def main() -> None:
     args = parse_args()
     trainer = Trainer(args)
-    trainer.announce()
     if args.resume:
         trainer.resume()
+    trainer.announce()
     trainer.train()
     trainer.save()
     if trainer.step == args.steps:

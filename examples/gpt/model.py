@@ -105,7 +105,7 @@ class GPT(nn.Module):
 
 @torch.no_grad()
 def generate(
-    model: nn.Module, ids: list[int], n_new: int, seq_len: int, device: torch.device, temperature=0.7, top_k=40, seed=0
+    model: nn.Module, ids: list[int], n_new: int, seq_len: int, device: torch.device, temperature=0.5, top_k=40, seed=0
 ) -> list[int]:
     """Append n_new sampled tokens to ids; the model sees the last seq_len of them.
 

@@ -62,8 +62,8 @@ def test_prints_table_entropy_and_sample(examples, gpt_losses):
     assert table == [(str(row["step"]), f"{row['train']:.3f}", f"{row['valid']:.3f}") for row in rows]
     assert f"validation loss {rows[-1]['valid']:.3f}, unigram entropy {entropy:.3f} nats per token" in text
     sample = re.search(r"--- sample ---\n(.*)\n--- end ---", text, re.DOTALL)[1]
-    assert sample.startswith("class ")
-    assert len(sample) > len("class ")
+    assert sample.startswith("    def __init__(self")
+    assert len(sample) > len("    def __init__(self")
 
 
 @pytest.mark.parametrize(

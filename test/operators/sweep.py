@@ -109,7 +109,7 @@ class _Sweep:
                 result = {"device": self._options.device, "case": str(case), **outcome}
                 self._results[str(case), outcome["check"]] = result
                 sink.write(json.dumps(result) + "\n")
-                if verdict.judge(case, outcome) in (verdict.FAILED, verdict.STALE):
+                if verdict.judge(self._options.device, case, outcome) in (verdict.FAILED, verdict.STALE):
                     print(f"{case} {outcome['check']}: {outcome['kind']} {outcome['detail'][:200]}", flush=True)
             sink.flush()
             self._done += 1

@@ -31,7 +31,7 @@ def _assert_as_expected(runner: Runner, case: Case) -> None:
     unexpected = [
         f"{outcome['check']}: {judged} {outcome['kind']} {outcome['detail']}"
         for outcome in outcomes
-        if (judged := verdict.judge(case, outcome)) in (verdict.FAILED, verdict.STALE)
+        if (judged := verdict.judge(runner.device, case, outcome)) in (verdict.FAILED, verdict.STALE)
     ]
     assert not unexpected, "\n".join(unexpected)
     assert [outcome["check"] for outcome in outcomes] == list(CHECKS)

@@ -117,11 +117,12 @@ def test_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case("add", "", "float32")
     failing = {"check": "forward", "status": "fail", "kind": "value", "detail": "", "samples": 1}
     passing = {**failing, "status": "pass"}
-    assert verdict.judge(case, failing) == verdict.FAILED
-    assert verdict.judge(case, passing) == verdict.PASSED
+    assert verdict.judge("npu", case, failing) == verdict.FAILED
+    assert verdict.judge("npu", case, passing) == verdict.PASSED
     monkeypatch.setattr(verdict, "reason_for", lambda case, check: "known")
-    assert verdict.judge(case, failing) == verdict.KNOWN
-    assert verdict.judge(case, passing) == verdict.STALE
+    assert verdict.judge("npu", case, failing) == verdict.KNOWN
+    assert verdict.judge("npu", case, passing) == verdict.STALE
+    assert verdict.judge("cpu", case, passing) == verdict.PASSED
     assert verdict.pass_rate({"passed": 3, "known": 1, "n/a": 9}) == 75.0
 
 

@@ -86,6 +86,7 @@ def test_ctrl_c_leaves_the_device_usable(run_python) -> None:
     code = """
 import os, signal, threading, torch, torch_npu
 x = torch.ones(512, 512, device="npu")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it ignored
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
     while True:

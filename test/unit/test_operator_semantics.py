@@ -289,14 +289,3 @@ def test_boxed_and_direct_kernels_agree(run_python):
         "print(repr(l.item()))"
     )
     assert run_python(code) == run_python(code, TORCH_CANN_DIRECT_OPS="0")
-
-
-def test_an_interrupt_during_a_long_operator_is_delivered(run_python):
-    run_python(
-        "import torch, signal, threading\n"
-        "x = torch.ones(1 << 20, device='npu')\n"
-        "signal.signal(signal.SIGALRM, signal.default_int_handler); signal.setitimer(signal.ITIMER_REAL, 0.3)\n"
-        "try:\n"
-        "    while True: x.sin_()\n"
-        "except KeyboardInterrupt: print(x.shape)\n"
-    )

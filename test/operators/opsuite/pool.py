@@ -27,7 +27,7 @@ class Runner:
     """Owns one worker process, started on demand and replaced after a crash or timeout. Not thread-safe."""
 
     def __init__(self, device: str, check_seconds: float = 120.0) -> None:
-        self._device = device
+        self.device = device
         # Seconds a single check may take; may be changed between cases.
         self.check_seconds = check_seconds
         self._process: subprocess.Popen[str] | None = None
@@ -96,7 +96,7 @@ class Runner:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         self._lines = queue.SimpleQueue()
         self._process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", "opsuite.worker", self._device],
+            [sys.executable, "-X", "faulthandler", "-m", "opsuite.worker", self.device],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -111,7 +111,7 @@ class Runner:
         if greeting is None:
             self._process.kill()
             self._discard()
-            raise WorkerStartError(f"the worker for device {self._device} did not start:\n{self._log_tail()}")
+            raise WorkerStartError(f"the worker for device {self.device} did not start:\n{self._log_tail()}")
 
     def _lost(self, check: str) -> dict[str, Any]:
         code = self._discard()
