@@ -7,19 +7,26 @@
 namespace cann::aten {
 namespace {
 
-// `self` and `source` may be on any two devices of {cpu, npu}.
-template <c10::DispatchKey kHostKey>
-at::Tensor& copy_between(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+// `self` and `source` may be on any two devices of {cpu, npu}, so there is no check_devices().
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   AliasScope scope;
-  at::Tensor to = scope.alias(self);  // no check_devices(): a copy between two cards is legal
+  at::Tensor to = scope.alias(self);
   const at::Tensor from = scope.alias(source);
   check_host_can_write(to);
-  at::_ops::copy_::redispatch(c10::DispatchKeySet(kHostKey), to, from, non_blocking);
+  at::_ops::copy_::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), to, from, non_blocking);
   return self;
 }
 
-constexpr auto& copy_ = copy_between<c10::DispatchKey::CPU>;
-constexpr auto& copy_quantized = copy_between<c10::DispatchKey::QuantizedCPU>;
+// Takes the quantizer of a quantized source along, which write_back() hands to `self`.
+at::Tensor& copy_quantized(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  AliasScope scope;
+  at::Tensor to = scope.alias_written(self);
+  const at::Tensor from = scope.alias(source);
+  check_host_can_write(to);
+  at::_ops::copy_::redispatch(c10::DispatchKeySet(c10::DispatchKey::QuantizedCPU), to, from, non_blocking);
+  scope.write_back();
+  return self;
+}
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool non_blocking) {
   at::Tensor to = destination;

@@ -186,6 +186,15 @@ struct Result<std::tuple<T...>> {
 template <class Op>
 inline constexpr bool kCopiesBetweenDevices = std::is_same_v<Op, at::_ops::_foreach_copy_>;
 
+// Bit i is set when the operator's schema says that it writes argument i.
+uint64_t written_arguments(const char* name, const char* overload_name);
+
+inline void bump_versions_if(bool written, const auto& argument) {
+  if constexpr (std::is_same_v<std::decay_t<decltype(argument)>, at::TensorList>) {
+    if (written) bump_versions(argument);
+  }
+}
+
 template <class Op, class Schema>
 struct DirectKernel;
 
@@ -194,10 +203,6 @@ struct DirectKernel<Op, R(A...)> {
   // Kernels that may resize or replace the storage of an argument.
   static constexpr bool kWrites =
       std::is_void_v<R> || std::is_reference_v<R> || (std::is_same_v<A, at::Tensor&> || ...);
-
-  // The _foreach_*_ operators and fused optimizers.
-  static constexpr bool kWritesFirstList =
-      std::is_void_v<R> && std::is_same_v<std::tuple_element_t<0, std::tuple<A...>>, at::TensorList>;
 
   static R call(A... args) {
     AliasScope scope;
@@ -210,7 +215,11 @@ struct DirectKernel<Op, R(A...)> {
           if constexpr (std::is_void_v<R>) {
             Op::redispatch(keys, arg.get()...);
             scope.write_back();
-            if constexpr (kWritesFirstList) bump_versions(std::get<0>(std::tie(args...)));
+            if constexpr ((std::is_same_v<A, at::TensorList> || ...)) {
+              static const uint64_t written = written_arguments(Op::name, Op::overload_name);
+              size_t i = 0;
+              (bump_versions_if(written >> i++ & 1, args), ...);
+            }
           } else if constexpr (kWrites) {
             decltype(auto) result = Op::redispatch(keys, arg.get()...);
             scope.write_back();

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "runtime/device.h"
@@ -124,43 +126,36 @@ void check_root(int64_t root, int ranks, const char* what) {
               ".", suffix(ErrCode::VALUE));
 }
 
+namespace {
+
+struct KnownReduction {
+  c10d::ReduceOp::RedOpType op;
+  const char* name;
+  Reduction reduction;  // kNone: refused, as HCCL does
+};
+
+constexpr KnownReduction kReductions[] = {
+    {c10d::ReduceOp::SUM, "SUM", Reduction::kSum},
+    {c10d::ReduceOp::AVG, "AVG", Reduction::kAverage},
+    {c10d::ReduceOp::PRODUCT, "PRODUCT", Reduction::kProduct},
+    {c10d::ReduceOp::MIN, "MIN", Reduction::kMin},
+    {c10d::ReduceOp::MAX, "MAX", Reduction::kMax},
+    {c10d::ReduceOp::PREMUL_SUM, "PREMUL_SUM", Reduction::kPremultipliedSum},
+    {c10d::ReduceOp::BAND, "BAND", Reduction::kNone},
+    {c10d::ReduceOp::BOR, "BOR", Reduction::kNone},
+    {c10d::ReduceOp::BXOR, "BXOR", Reduction::kNone},
+};
+
+}  // namespace
+
 Reduction checked_reduction(const c10d::ReduceOp& op, at::ScalarType dtype, const char* function, double* factor) {
   *factor = 1.0;
-  const auto refuse = [](const char* name) {
-    TORCH_CHECK(false, "Cannot use ReduceOp.", name, " with HCCL", suffix(ErrCode::NOT_SUPPORT));
-  };
-  Reduction reduction = Reduction::kNone;
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-      reduction = Reduction::kSum;
-      break;
-    case c10d::ReduceOp::AVG:
-      reduction = Reduction::kAverage;
-      break;
-    case c10d::ReduceOp::PRODUCT:
-      reduction = Reduction::kProduct;
-      break;
-    case c10d::ReduceOp::MIN:
-      reduction = Reduction::kMin;
-      break;
-    case c10d::ReduceOp::MAX:
-      reduction = Reduction::kMax;
-      break;
-    case c10d::ReduceOp::PREMUL_SUM:
-      reduction = Reduction::kPremultipliedSum;
-      break;
-    case c10d::ReduceOp::BAND:
-      refuse("BAND");
-      break;
-    case c10d::ReduceOp::BOR:
-      refuse("BOR");
-      break;
-    case c10d::ReduceOp::BXOR:
-      refuse("BXOR");
-      break;
-    default:
-      refuse("UNUSED");
-  }
+  const auto* known = std::find_if(std::begin(kReductions), std::end(kReductions),
+                                   [&](const KnownReduction& row) { return row.op == op.op_; });
+  const bool listed = known != std::end(kReductions);
+  TORCH_CHECK(listed && known->reduction != Reduction::kNone, "Cannot use ReduceOp.", listed ? known->name : "UNUSED",
+              " with HCCL", suffix(ErrCode::NOT_SUPPORT));
+  const Reduction reduction = known->reduction;
   TORCH_CHECK(can_reduce(dtype), "HCCL ", function, ": Unsupported data type ", constant_name(dtype),
               suffix(ErrCode::NOT_SUPPORT));
   if (reduction == Reduction::kPremultipliedSum) {

@@ -182,6 +182,25 @@ def test_quantized_tensors_stay_on_the_card_and_move():
     assert torch.equal(expected.npu().dequantize().cpu(), expected.dequantize())
 
 
+@pytest.mark.parametrize("devices", [("npu", "npu"), ("npu", "cpu"), ("cpu", "npu")])
+def test_copying_into_a_quantized_tensor_takes_the_scale_along(devices):
+    x = torch.tensor([1.0, 2.0])
+    coarse, fine = (torch.quantize_per_tensor(x, scale, 0, torch.qint8).to(d) for scale, d in zip((0.5, 0.1), devices))
+    coarse.copy_(fine)
+    assert coarse.q_scale() == 0.1 and coarse.dequantize().tolist() == fine.dequantize().tolist()
+
+
+def test_lists_that_an_operator_writes_count_versions():
+    parameters, gradients, first, second = ([torch.ones(2, device="npu")] for _ in range(4))
+    steps = [torch.zeros((), device="npu")]
+    settings = dict(lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.0, eps=1e-8, amsgrad=False, maximize=False)
+    torch._fused_adamw_(parameters, gradients, first, second, [], steps, **settings)
+    assert all(written[0]._version == 1 for written in (parameters, first, second)) and steps[0]._version == 0
+    out = [torch.empty(1, device="npu"), torch.empty(2, device="npu")]
+    torch.split_with_sizes_copy(torch.arange(3.0, device="npu"), [1, 2], out=out)
+    assert [t._version for t in out] == [1, 1] and out[1].tolist() == [1, 2]
+
+
 def test_layouts_that_are_not_simulated_are_refused_by_name():
     with pytest.raises(NotImplementedError, match="Mkldnn"):
         torch.ones(2, 2, device="npu").to_mkldnn()
