@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -46,14 +48,19 @@ bool flag_variable(const Env::Lookup& lookup, const char* name, bool fallback) {
   return integer_variable(lookup, name, fallback ? 1 : 0, 0, 1) != 0;
 }
 
-LowPrecision low_precision_variable(const Env::Lookup& lookup) {
-  constexpr const char* kName = "TORCH_CANN_LOW_PRECISION";
-  const char* text = lookup(kName);
+// One of several words; unset and blank mean the first of them.
+template <class T>
+T choice_variable(const Env::Lookup& lookup, const char* name,
+                  std::initializer_list<std::pair<std::string_view, T>> choices) {
+  const char* text = lookup(name);
   const std::string_view value = text == nullptr ? std::string_view() : trim(text);
-  if (value.empty() || value == "auto") return LowPrecision::kAuto;
-  if (value == "native") return LowPrecision::kNative;
-  if (value == "float32") return LowPrecision::kFloat32;
-  throw std::invalid_argument(fmt::format("{}=\"{}\" is not valid: expected auto, native or float32.", kName, value));
+  if (value.empty()) return choices.begin()->second;
+  std::string allowed;
+  for (const auto& [word, meaning] : choices) {
+    if (value == word) return meaning;
+    allowed.append(allowed.empty() ? "" : ", ").append(word);
+  }
+  throw std::invalid_argument(fmt::format("{}=\"{}\" is not valid: expected one of {}.", name, value, allowed));
 }
 
 }  // namespace
@@ -62,7 +69,8 @@ Env::Env(const Lookup& lookup) {
   const char* soc_name = lookup("TORCH_CANN_SOC");
   soc = soc_name == nullptr || trim(soc_name).empty() ? "Ascend910B2" : std::string(trim(soc_name));
 
-  device_count = static_cast<int>(integer_variable(lookup, "TORCH_CANN_DEVICE_COUNT", device_count, 1, kMaxDeviceCount));
+  device_count =
+      static_cast<int>(integer_variable(lookup, "TORCH_CANN_DEVICE_COUNT", device_count, 1, kMaxDeviceCount));
   // 0 stands for "not given"; the lower bound leaves room for the driver's own share (Server::kContextBytes).
   if (const int64_t mib = integer_variable(lookup, "TORCH_CANN_HBM_MB", 0, 0, 1 << 20); mib != 0) {
     if (mib < 128) {
@@ -75,7 +83,14 @@ Env::Env(const Lookup& lookup) {
       static_cast<size_t>(integer_variable(lookup, "TORCH_CANN_HOST_MARGIN_MB", 256, 0, 1 << 20)) * kMiB;
   huge_pages = flag_variable(lookup, "TORCH_CANN_HUGE_PAGES", huge_pages);
   direct_ops = flag_variable(lookup, "TORCH_CANN_DIRECT_OPS", direct_ops);
-  low_precision = low_precision_variable(lookup);
+  low_precision = choice_variable<LowPrecision>(
+      lookup, "TORCH_CANN_LOW_PRECISION",
+      {{"auto", LowPrecision::kAuto}, {"native", LowPrecision::kNative}, {"float32", LowPrecision::kFloat32}});
+  cpu_capability = choice_variable<std::optional<CpuCapability>>(lookup, "TORCH_CANN_CPU_CAPABILITY",
+                                                                 {{"auto", std::nullopt},
+                                                                  {"baseline", CpuCapability::kBaseline},
+                                                                  {"avx2", CpuCapability::kAvx2},
+                                                                  {"avx512", CpuCapability::kAvx512}});
   compact_errors = flag_variable(lookup, "TORCH_NPU_COMPACT_ERROR_OUTPUT", compact_errors);
   memory_caching = !flag_variable(lookup, "PYTORCH_NO_NPU_MEMORY_CACHING", false);
   const int64_t streams = integer_variable(lookup, "STREAMS_PER_DEVICE", 32, 0, 1 << 20);

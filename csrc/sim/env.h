@@ -18,6 +18,10 @@ namespace cann::sim {
 // How 16-bit matrix products are computed: by the CPU's own units if it has them, always by ATen, always in float32.
 enum class LowPrecision { kAuto, kNative, kFloat32 };
 
+// Instruction sets that the kernels of csrc/kernels exist for, in rising order: what the architecture guarantees; AVX2,
+// FMA and F16C; AVX-512 F, BW, DQ and VL.
+enum class CpuCapability { kBaseline, kAvx2, kAvx512 };
+
 class Env {
  public:
   // Value of a variable, nullptr when unset; what std::getenv is.
@@ -42,6 +46,8 @@ class Env {
   bool direct_ops = true;
   // TORCH_CANN_LOW_PRECISION: auto, native or float32. Default auto.
   LowPrecision low_precision = LowPrecision::kAuto;
+  // TORCH_CANN_CPU_CAPABILITY: auto, baseline, avx2 or avx512. Default auto (nullopt): the best the CPU has.
+  std::optional<CpuCapability> cpu_capability;
   // TORCH_NPU_COMPACT_ERROR_OUTPUT: 1 drops the "[ERROR] ... ERRxxxxx" suffix of messages. Default 0.
   bool compact_errors = false;
   // PYTORCH_NPU_ALLOC_CONF (falls back to PYTORCH_ALLOC_CONF): caching allocator options, "key:value,key:value".

@@ -48,6 +48,7 @@ TEST(Env, DefaultsWhenNothingIsSet) {
   EXPECT_EQ(env.host_margin_bytes, size_t{256} << 20);
   EXPECT_TRUE(env.huge_pages);
   EXPECT_TRUE(env.direct_ops);
+  EXPECT_FALSE(env.cpu_capability.has_value());
   EXPECT_FALSE(env.compact_errors);
   EXPECT_TRUE(env.memory_caching);
   EXPECT_EQ(env.alloc_conf, "");
@@ -61,6 +62,7 @@ TEST(Env, ReadsEveryVariable) {
                         {"TORCH_CANN_HOST_MARGIN_MB", "0"},
                         {"TORCH_CANN_HUGE_PAGES", "0"},
                         {"TORCH_CANN_DIRECT_OPS", "0"},
+                        {"TORCH_CANN_CPU_CAPABILITY", "avx2"},
                         {"TORCH_NPU_COMPACT_ERROR_OUTPUT", "1"},
                         {"PYTORCH_NO_NPU_MEMORY_CACHING", "1"},
                         {"STREAMS_PER_DEVICE", "8"}});
@@ -70,6 +72,7 @@ TEST(Env, ReadsEveryVariable) {
   EXPECT_EQ(env.host_margin_bytes, 0u);
   EXPECT_FALSE(env.huge_pages);
   EXPECT_FALSE(env.direct_ops);
+  EXPECT_EQ(env.cpu_capability, CpuCapability::kAvx2);
   EXPECT_TRUE(env.compact_errors);
   EXPECT_FALSE(env.memory_caching);
   EXPECT_EQ(env.streams_per_device, 8);
@@ -84,10 +87,12 @@ TEST(Env, EmptyMeansUnset) {
 
 TEST(Env, MalformedValuesAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
-      {"TORCH_CANN_DEVICE_COUNT", "0"},     {"TORCH_CANN_DEVICE_COUNT", "65"},      {"TORCH_CANN_DEVICE_COUNT", "two"},
-      {"TORCH_CANN_DEVICE_COUNT", "2x"},    {"TORCH_CANN_HBM_MB", "127"},           {"TORCH_CANN_HBM_MB", "-1"},
-      {"TORCH_CANN_HBM_MB", "99999999999"}, {"TORCH_CANN_HOST_MARGIN_MB", "1.5"},   {"TORCH_CANN_HUGE_PAGES", "yes"},
-      {"TORCH_CANN_DIRECT_OPS", "2"},       {"TORCH_NPU_COMPACT_ERROR_OUTPUT", "-"}};
+      {"TORCH_CANN_DEVICE_COUNT", "0"},     {"TORCH_CANN_DEVICE_COUNT", "65"},
+      {"TORCH_CANN_DEVICE_COUNT", "two"},   {"TORCH_CANN_DEVICE_COUNT", "2x"},
+      {"TORCH_CANN_HBM_MB", "127"},         {"TORCH_CANN_HBM_MB", "-1"},
+      {"TORCH_CANN_HBM_MB", "99999999999"}, {"TORCH_CANN_HOST_MARGIN_MB", "1.5"},
+      {"TORCH_CANN_HUGE_PAGES", "yes"},     {"TORCH_CANN_DIRECT_OPS", "2"},
+      {"TORCH_CANN_CPU_CAPABILITY", "sse"}, {"TORCH_NPU_COMPACT_ERROR_OUTPUT", "-"}};
   for (const auto& [name, value] : cases) {
     const std::string message = error_of({{name, value}});
     EXPECT_NE(message.find(name), std::string::npos) << message;

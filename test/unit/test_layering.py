@@ -20,10 +20,11 @@ _CPP_SUFFIXES = {".h", ".hpp", ".cpp", ".cc"}
 # What each layer of csrc may include, besides the standard library and fmt.
 _ALLOWED = {
     "sim": {"sim"},
+    "kernels": {"sim", "kernels"},
     "runtime": {"sim", "runtime", "torch"},
     "profiler": {"sim", "runtime", "profiler", "torch"},
-    "aten": {"sim", "runtime", "aten", "torch"},
-    "distributed": {"sim", "runtime", "distributed", "torch"},
+    "aten": {"sim", "kernels", "runtime", "aten", "torch"},
+    "distributed": {"sim", "kernels", "runtime", "distributed", "torch"},
     "python": {"sim", "runtime", "profiler", "aten", "distributed", "python", "torch", "pybind11"},
 }
 _TORCH_PREFIXES = ("torch/", "ATen/", "c10/", "caffe2/", "torchgen/")
@@ -105,6 +106,8 @@ def test_includes_point_down(layer: str) -> None:
     [
         ("sim", "<ATen/ATen.h>"),
         ("sim", '"runtime/device.h"'),
+        ("kernels", "<ATen/ATen.h>"),
+        ("kernels", '"runtime/device.h"'),
         ("runtime", '"aten/fallback.h"'),
         ("aten", '"distributed/process_group_hccl.h"'),
         ("distributed", '"aten/fallback.h"'),

@@ -1,0 +1,210 @@
+#pragma once
+// The vector of floats that kernels compute in: as wide as the instruction set this file is compiled for.
+//
+// Everything is in the instruction set's own namespace and inlined, so that no function compiled with wide instructions
+// can be merged with a namesake of another set. For the same reason kernels call no templates of the standard library.
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/element.h"
+
+#define CANN_INLINE static inline __attribute__((always_inline))
+
+namespace cann::kernels::CANN_KERNEL_SET {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(4 * kLanes)));
+typedef int32_t IntVec __attribute__((vector_size(4 * kLanes)));
+
+CANN_INLINE Vec broadcast(float value) { return value - Vec{}; }
+CANN_INLINE IntVec broadcast_int(int32_t value) { return value - IntVec{}; }
+CANN_INLINE IntVec bits_of(Vec v) { return (IntVec)v; }
+CANN_INLINE Vec from_bits(IntVec v) { return (Vec)v; }
+
+// Lane by lane where `mask` (all bits or none) is set `a`, else `b`.
+CANN_INLINE Vec select(IntVec mask, Vec a, Vec b) { return from_bits((mask & bits_of(a)) | (~mask & bits_of(b))); }
+
+// ---- Operations without an operator in the vector extension
+
+#if defined(__AVX512F__)
+CANN_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+CANN_INLINE Vec sqrt(Vec v) { return _mm512_sqrt_ps(v); }
+CANN_INLINE IntVec round_to_int(Vec v) { return (IntVec)_mm512_cvtps_epi32(v); }
+CANN_INLINE Vec to_float(IntVec v) { return _mm512_cvtepi32_ps((__m512i)v); }
+#elif defined(__AVX2__)
+CANN_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+CANN_INLINE Vec sqrt(Vec v) { return _mm256_sqrt_ps(v); }
+CANN_INLINE IntVec round_to_int(Vec v) { return (IntVec)_mm256_cvtps_epi32(v); }
+CANN_INLINE Vec to_float(IntVec v) { return _mm256_cvtepi32_ps((__m256i)v); }
+#else
+CANN_INLINE Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }  // two roundings: there is no such instruction
+CANN_INLINE Vec sqrt(Vec v) {
+  for (int i = 0; i < kLanes; ++i) v[i] = __builtin_sqrtf(v[i]);
+  return v;
+}
+CANN_INLINE IntVec round_to_int(Vec v) {
+  // Adding 1.5 * 2^23 leaves the integer, rounded to nearest even, in the low bits; for |v| < 2^22.
+  const Vec magic = broadcast(12582912.0f);
+  return bits_of(v + magic) - bits_of(magic);
+}
+CANN_INLINE Vec to_float(IntVec v) {
+  Vec result;
+  for (int i = 0; i < kLanes; ++i) result[i] = (float)v[i];
+  return result;
+}
+#endif
+
+CANN_INLINE Vec abs(Vec v) { return from_bits(bits_of(v) & broadcast_int(0x7fffffff)); }
+// NaN in either operand gives NaN, as torch.maximum does.
+CANN_INLINE Vec maximum(Vec a, Vec b) { return select((IntVec)(a > b) | (IntVec)(a != a), a, b); }
+CANN_INLINE Vec minimum(Vec a, Vec b) { return select((IntVec)(a < b) | (IntVec)(a != a), a, b); }
+
+// ---- Sums over lanes, in a fixed order: halves are added until one lane is left
+
+CANN_INLINE float sum_lanes(Vec v) {
+  float part[kLanes];
+  memcpy(part, &v, sizeof(v));
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) part[i] += part[i + width];
+  }
+  return part[0];
+}
+
+CANN_INLINE float max_lanes(Vec v) {
+  float part[kLanes];
+  memcpy(part, &v, sizeof(v));
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i)
+      part[i] = part[i] > part[i + width] || part[i] != part[i] ? part[i] : part[i + width];
+  }
+  return part[0];
+}
+
+// ---- Memory. load() and store() move kLanes elements; load_some() and store_some() the first 0 < n < kLanes, the rest
+// reading as zero.
+
+CANN_INLINE Vec load(const float* p) {
+  Vec v;
+  memcpy(&v, p, sizeof(v));
+  return v;
+}
+CANN_INLINE void store(float* p, Vec v) { memcpy(p, &v, sizeof(v)); }
+
+#if defined(__AVX512F__)
+CANN_INLINE Vec load(const BFloat16* p) {
+  const __m256i half = _mm256_loadu_si256((const __m256i*)p);
+  return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+}
+CANN_INLINE void store(BFloat16* p, Vec v) {
+  const __m512i bits = (__m512i)v;
+  const __m512i odd = _mm512_and_epi32(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff)), 16);
+  rounded = _mm512_mask_set1_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), 0x7fc0);
+  _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(rounded));
+}
+CANN_INLINE Vec load(const Half* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+CANN_INLINE void store(Half* p, Vec v) {
+  _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#elif defined(__AVX2__)
+CANN_INLINE Vec load(const BFloat16* p) {
+  const __m128i half = _mm_loadu_si128((const __m128i*)p);
+  return (Vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16);
+}
+CANN_INLINE void store(BFloat16* p, Vec v) {
+  const __m256i bits = (__m256i)v;
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff)), 16);
+  const __m256i nan = (__m256i)_mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+  rounded = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), nan);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0x08);
+  _mm_storeu_si128((__m128i*)p, _mm256_castsi256_si128(packed));
+}
+CANN_INLINE Vec load(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
+CANN_INLINE void store(Half* p, Vec v) {
+  _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#else
+CANN_INLINE float float_of(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+CANN_INLINE uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  return bits;
+}
+CANN_INLINE Vec load(const BFloat16* p) {
+  Vec v;
+  for (int i = 0; i < kLanes; ++i) v[i] = float_of((uint32_t)p[i].bits << 16);
+  return v;
+}
+CANN_INLINE void store(BFloat16* p, Vec v) {
+  for (int i = 0; i < kLanes; ++i) {
+    const uint32_t bits = bits_of(v[i]);
+    p[i].bits = v[i] != v[i] ? 0x7fc0 : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+}
+CANN_INLINE float half_to_float(uint16_t half) {
+  const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7fff;
+  if (rest >= 0x7c00) return float_of(sign | 0x7f800000 | (rest & 0x3ff) << 13);  // infinity or NaN
+  // Below the exponent's offset of 112 lie the subnormal halves: scaling by 2^112 in float puts both right.
+  return float_of(sign | bits_of(float_of(rest << 13) * 0x1p112f));
+}
+CANN_INLINE uint16_t float_to_half(float value) {
+  const uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00);
+  if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00);  // rounds to infinity
+  // Subnormal: adding 0.5 aligns the lowest bit of a half with the lowest bit of the float, which rounds to even.
+  if (magnitude < 0x38800000) return (uint16_t)(sign | (bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f)));
+  return (uint16_t)(sign | ((magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13));
+}
+CANN_INLINE Vec load(const Half* p) {
+  Vec v;
+  for (int i = 0; i < kLanes; ++i) v[i] = half_to_float(p[i].bits);
+  return v;
+}
+CANN_INLINE void store(Half* p, Vec v) {
+  for (int i = 0; i < kLanes; ++i) p[i].bits = float_to_half(v[i]);
+}
+#endif
+
+template <class T>
+CANN_INLINE Vec load_some(const T* p, int64_t n) {
+  T full[kLanes] = {};
+  memcpy(full, p, n * sizeof(T));
+  return load(full);
+}
+
+template <class T>
+CANN_INLINE void store_some(T* p, Vec v, int64_t n) {
+  T full[kLanes];
+  store(full, v);
+  memcpy(p, full, n * sizeof(T));
+}
+
+#if defined(__AVX512F__)
+template <>
+inline __attribute__((always_inline)) Vec load_some(const float* p, int64_t n) {
+  return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+template <>
+inline __attribute__((always_inline)) void store_some(float* p, Vec v, int64_t n) {
+  _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
+}
+#endif
+
+}  // namespace cann::kernels::CANN_KERNEL_SET
