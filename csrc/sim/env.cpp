@@ -23,6 +23,17 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
+// The parts of `text` that are not empty.
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const size_t end = text.find(separator);
+    if (const std::string_view part = trim(text.substr(0, end)); !part.empty()) parts.emplace_back(part);
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+  }
+  return parts;
+}
+
 std::optional<int64_t> to_integer(std::string_view text) {
   text = trim(text);
   int64_t value = 0;
@@ -68,6 +79,10 @@ T choice_variable(const Env::Lookup& lookup, const char* name,
 Env::Env(const Lookup& lookup) {
   const char* soc_name = lookup("TORCH_CANN_SOC");
   soc = soc_name == nullptr || trim(soc_name).empty() ? "Ascend910B2" : std::string(trim(soc_name));
+
+  if (const char* files = lookup("TORCH_CANN_SOC_FILE"); files != nullptr) soc_files = split(files, ':');
+  simulate = flag_variable(lookup, "TORCH_CANN_SIMULATE", simulate);
+  dry_run = flag_variable(lookup, "TORCH_CANN_DRY_RUN", dry_run);
 
   device_count =
       static_cast<int>(integer_variable(lookup, "TORCH_CANN_DEVICE_COUNT", device_count, 1, kMaxDeviceCount));

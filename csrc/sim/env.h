@@ -33,6 +33,13 @@ class Env {
 
   // TORCH_CANN_SOC: name of the simulated chip, a row of the SoC table. Default "Ascend910B2".
   std::string soc;
+  // TORCH_CANN_SOC_FILE: files with further chips, or other figures of known ones, in the form of soc.toml; separated by
+  // colons, later ones win. Default: none.
+  std::vector<std::string> soc_files;
+  // TORCH_CANN_SIMULATE: 0 or 1, 1 keeps the device's virtual clock from the start of the process. Default 0.
+  bool simulate = false;
+  // TORCH_CANN_DRY_RUN: 0 or 1, 1 gives npu tensors no memory and operators no arithmetic; set by npu-plan. Default 0.
+  bool dry_run = false;
   // TORCH_CANN_DEVICE_COUNT: cards in the server, 1 to kMaxDeviceCount. Default 8.
   static constexpr int kMaxDeviceCount = 64;
   int device_count = 8;

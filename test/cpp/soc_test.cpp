@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace cann::sim {
 namespace {
@@ -62,6 +64,34 @@ TEST(Soc, UnknownNameListsTheKnownOnes) {
     EXPECT_NE(message.find("\"Ascend911\""), std::string::npos);
     for (const Soc& soc : soc_table()) EXPECT_NE(message.find(soc.name), std::string::npos) << soc.name;
   }
+}
+
+TEST(Soc, AFileMayChangeAndAddChips) {
+  std::vector<Soc> table(soc_table().begin(), soc_table().end());
+  read_soc_table("[Ascend910B2]\nhbm_gbps = 1700 # measured\n[Mine]\nbase = \"Ascend910B2\"\ncube_mhz = 900\n", "mine.toml",
+                 table);
+  const auto find = [&](std::string_view name) { return *std::ranges::find(table, name, &Soc::name); };
+  EXPECT_EQ(find("Ascend910B2").hbm_gbps, 1700);
+  EXPECT_EQ(find("Mine").hbm_gbps, 1700);
+  EXPECT_DOUBLE_EQ(find("Mine").peak_fp16_tflops, find("Ascend910B2").peak_fp16_tflops / 2);
+}
+
+TEST(Soc, AMalformedFileIsRefusedWithItsLine) {
+  const auto message = [](const char* text) -> std::string {
+    std::vector<Soc> table;
+    try {
+      read_soc_table(text, "bad.toml", table);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(message("[A]\nfrobs = 3\n").find("bad.toml:2: there is no figure \"frobs\""), std::string::npos);
+  EXPECT_NE(message("[A]\nbase = \"B\"\n").find("bad.toml:2: base names no chip"), std::string::npos);
+  EXPECT_NE(message("[A]\nhbm_gbps = fast\n").find("bad.toml:2:"), std::string::npos);
+  EXPECT_NE(message("[A]\nhbm_gbps = 0\n").find("must be a positive number"), std::string::npos);
+  EXPECT_NE(message("[A]\nhbm_gbps = 5\n").find("lacks figures"), std::string::npos);
+  EXPECT_NE(message("x = 1\n").find("bad.toml:1:"), std::string::npos);
 }
 
 }  // namespace
