@@ -15,7 +15,7 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 VERSION = (ROOT / "torch_cann" / "version.txt").read_text().strip()
 TORCH_NPU_VERSION = "2.13.0"  # the torch_npu release whose public names are provided
-SHIMS = ("torch_npu", "cann")
+SHIMS = ("torch_npu", "cann", "npu_plan")
 
 
 class CMakeBuild(build_ext):
@@ -49,7 +49,7 @@ class CMakeBuild(build_ext):
 
 
 def shim_packages() -> tuple[list[str], dict[str, str]]:
-    """The import names torch_npu and cann, which live in torch_cann/_shims."""
+    """The import names torch_npu and cann, and the command npu_plan, which live in torch_cann/_shims."""
     packages, directories = [], {}
     for name in SHIMS:
         base = Path("torch_cann/_shims") / name

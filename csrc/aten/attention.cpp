@@ -4,6 +4,7 @@
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 
+#include "runtime/dry_run.h"
 #include "runtime/host_alias.h"
 
 namespace cann::aten {
@@ -16,6 +17,8 @@ int64_t fused_sdp_choice(const at::Tensor& query, const at::Tensor& key, const a
   if (at::GradMode::is_enabled() && mask.has_value() && mask->requires_grad()) {
     return static_cast<int64_t>(at::SDPBackend::math);
   }
+  // The card's own fused kernel, which a dry run only has to cost.
+  if (dry_run()) return static_cast<int64_t>(at::SDPBackend::overrideable);
   AliasScope scope;
   const at::Tensor q = scope.alias(query), k = scope.alias(key), v = scope.alias(value);
   const auto m = mask.has_value() ? std::optional(scope.alias(*mask)) : std::nullopt;

@@ -8,6 +8,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "aten/boxed.h"
+#include "aten/observe.h"
 #include "aten/register.h"
 #include "aten/write_guard.h"
 #include "runtime/allocation_redirect.h"
@@ -139,11 +141,24 @@ class BoxedCall {
   bool result_on_host_ = false;
 };
 
+// Runs the call and tells the simulator what it read and wrote.
+void run_observed(const c10::OperatorHandle& op, Stack* stack, DispatchKey key) {
+  const Observed facts(op);
+  simulator::Observation seen(op.schema().name().c_str(), facts.id, facts.pointwise);
+  const size_t count = op.schema().arguments().size();
+  const std::vector<IValue> arguments(stack->end() - static_cast<ptrdiff_t>(count), stack->end());
+  observe_arguments(seen, facts, arguments);
+  BoxedCall(op, stack).run(op, key);
+  for (size_t i = op.schema().returns().size(); i > 0; --i) observe_result(seen, (*stack)[stack->size() - i]);
+  seen.finish();
+}
+
 template <DispatchKey kHostKey>
 void boxed_kernel(const c10::OperatorHandle& op, Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(kHostKey), "npu: operator ", op.schema().name(),
                               " is not available: it has neither an npu kernel nor a ", kHostKey,
                               " kernel that could run in its place");
+  if (simulator::on()) return run_observed(op, stack, kHostKey);
   BoxedCall(op, stack).run(op, kHostKey);
 }
 
@@ -159,6 +174,8 @@ constexpr Path path() {
 }
 
 }  // namespace
+
+void run_on_host(const c10::OperatorHandle& op, Stack* stack) { BoxedCall(op, stack).run(op, DispatchKey::CPU); }
 
 void register_boxed() {
   constexpr Path paths[] = {

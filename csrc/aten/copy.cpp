@@ -1,7 +1,10 @@
 // Copies within a card, between cards and between host and card. All are host memory, so all are the CPU's copy kernel.
 
+#include "aten/dry_values.h"
+#include "aten/observe.h"
 #include "aten/register.h"
 #include "aten/write_guard.h"
+#include "runtime/dry_run.h"
 #include "runtime/host_alias.h"
 
 namespace cann::aten {
@@ -9,11 +12,13 @@ namespace {
 
 // `self` and `source` may be on any two devices of {cpu, npu}, so there is no check_devices().
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  if (dry_run()) return dry_copy(self, source);
   AliasScope scope;
   at::Tensor to = scope.alias(self);
   const at::Tensor from = scope.alias(source);
   check_host_can_write(to);
   at::_ops::copy_::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), to, from, non_blocking);
+  if (simulator::on()) observe_copy(self, source);
   return self;
 }
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "aten/observe.h"
 #include "aten/write_guard.h"
 #include "runtime/allocation_redirect.h"
 #include "runtime/generator.h"
@@ -186,9 +187,6 @@ struct Result<std::tuple<T...>> {
 template <class Op>
 inline constexpr bool kCopiesBetweenDevices = std::is_same_v<Op, at::_ops::_foreach_copy_>;
 
-// Bit i is set when the operator's schema says that it writes argument i.
-uint64_t written_arguments(const char* name, const char* overload_name);
-
 inline void bump_versions_if(bool written, const auto& argument) {
   if constexpr (std::is_same_v<std::decay_t<decltype(argument)>, at::TensorList>) {
     if (written) bump_versions(argument);
@@ -205,6 +203,11 @@ struct DirectKernel<Op, R(A...)> {
       std::is_void_v<R> || std::is_reference_v<R> || (std::is_same_v<A, at::Tensor&> || ...);
 
   static R call(A... args) {
+    if (simulator::on()) return observed<Op, R, A...>(run, static_cast<A&&>(args)...);
+    return run(static_cast<A&&>(args)...);
+  }
+
+  static R run(A... args) {
     AliasScope scope;
     std::tuple<ArgOf<A, std::is_void_v<R>>...> aliases{ArgOf<A, std::is_void_v<R>>(scope, static_cast<A&&>(args))...};
     if constexpr (!kCopiesBetweenDevices<Op>) scope.check_devices(Op::name);

@@ -78,7 +78,12 @@ struct LowPrecisionKernel<Op, R(A...)> {
   static R call(A... args) {
     const at::Tensor& first = first_tensor(args...);
     if (C10_LIKELY(!computes_in_float32(first))) return DirectKernel<Op, R(A...)>::call(static_cast<A&&>(args)...);
-    const at::ScalarType type = first.scalar_type();
+    if (simulator::on()) return observed<Op, R, A...>(run, static_cast<A&&>(args)...);
+    return run(static_cast<A&&>(args)...);
+  }
+
+  static R run(A... args) {
+    const at::ScalarType type = first_tensor(args...).scalar_type();
     AliasScope scope;
     std::tuple<Arg<A>...> aliases{Arg<A>(scope, static_cast<A&&>(args))...};
     scope.check_devices(Op::name);

@@ -23,6 +23,12 @@ void register_operators() {
   register_views(aten);
   register_storage_operators(aten);
   register_copy(aten);
+  library("_", c10::DispatchKey::AutocastPrivateUse1).fallback(torch::CppFunction::makeFallthrough());
+  register_autocast(library("aten", c10::DispatchKey::AutocastPrivateUse1));
+  if (sim::Env::get().dry_run) {
+    register_dry(aten, library("_", c10::DispatchKey::PrivateUse1));
+    return;
+  }
   register_random(aten);
   register_recurrent(aten);
   register_low_precision(aten);
@@ -41,9 +47,6 @@ void register_operators() {
   register_nested(library("aten", c10::DispatchKey::NestedTensorPrivateUse1));
   register_quantized(library("aten", c10::DispatchKey::QuantizedPrivateUse1));
   register_boxed();
-
-  library("_", c10::DispatchKey::AutocastPrivateUse1).fallback(torch::CppFunction::makeFallthrough());
-  register_autocast(library("aten", c10::DispatchKey::AutocastPrivateUse1));
 }
 
 }  // namespace cann::aten

@@ -32,6 +32,10 @@ void register_nested(torch::Library& nested);
 // Copies of quantized tensors ("aten", QuantizedPrivateUse1); in copy.cpp.
 void register_quantized(torch::Library& quantized);
 
+// A dry run's kernel for every operator that has a CPU kernel ("aten", PrivateUse1), and as a fallback of `all` for
+// operators of other libraries.
+void register_dry(torch::Library& aten, torch::Library& all);
+
 // Autocast lists ("aten", AutocastPrivateUse1).
 void register_autocast(torch::Library& aten);
 

@@ -1,11 +1,13 @@
 // Operators on the storage of a tensor rather than its values. A Storage argument has no CPU form, so each of these
 // must be written: one that is missing breaks torch.save or FSDP.
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
 
 #include "aten/register.h"
 #include "runtime/allocation_redirect.h"
 #include "runtime/caching_allocator.h"
+#include "runtime/dry_run.h"
 #include "runtime/errors.h"
 #include "runtime/host_alias.h"
 #include "runtime/storage.h"
@@ -44,7 +46,21 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_source_storage_offset(self, at::Storage(make_npu_storage(0, self.device())), 0, {0}, {1});
 }
 
+// Without memory there is nothing for PyTorch's kernel to carry over.
+const at::Tensor& resize_dry(const at::Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
+  auto* impl = self.unsafeGetTensorImpl();
+  const size_t needed = at::detail::computeStorageNbytesContiguous(size, impl->dtype().itemsize(),
+                                                                   static_cast<size_t>(impl->storage_offset()));
+  if (needed > self.storage().nbytes()) {
+    at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(self.storage(), needed);
+  }
+  impl->set_sizes_contiguous(size);
+  if (format.has_value() && *format != c10::MemoryFormat::Preserve) impl->empty_tensor_restride(*format);
+  return self;
+}
+
 const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
+  if (dry_run()) return resize_dry(self, size, format);
   AliasScope scope;
   {
     const at::Tensor alias = scope.alias_written(self);

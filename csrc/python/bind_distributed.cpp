@@ -7,6 +7,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "distributed/dry_process_group.h"
 #include "distributed/process_group_hccl.h"
 #include "python/bindings.h"
 
@@ -109,6 +110,12 @@ void bind_options(py::class_<ProcessGroupHCCL, NoGilIntrusivePtr<ProcessGroupHCC
 void bind_distributed(py::module_& m) {
   py::module_::import("torch._C._distributed_c10d");  // registers the base classes
   auto c10d = m.def_submodule("_distributed_c10d", "The process group of backend \"hccl\".");
+
+  using cann::hccl::DryProcessGroup;
+  py::class_<DryProcessGroup, c10::intrusive_ptr<DryProcessGroup>, c10d::Backend>(c10d, "DryProcessGroup")
+      .def(py::init<int, int, std::string, std::vector<int>>(), py::arg("rank"), py::arg("size"), py::arg("name"),
+           py::arg("global_ranks"))
+      .def("_set_default_timeout", &DryProcessGroup::setTimeout, py::arg("timeout"));
 
   py::class_<ProcessGroupHCCL, NoGilIntrusivePtr<ProcessGroupHCCL>, c10d::Backend> group(c10d, "ProcessGroupHCCL");
   bind_options(group);

@@ -16,5 +16,6 @@ PYBIND11_MODULE(_C, m) {
   cann::python::bind_stream(m);
   cann::python::bind_random(m);
   cann::python::bind_storage(m);
+  cann::python::bind_simulator(m);
   bind_distributed(m);
 }

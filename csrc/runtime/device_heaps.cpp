@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "runtime/device.h"
+#include "runtime/dry_run.h"
 #include "runtime/memory_trace.h"
 #include "sim/env.h"
 #include "sim/server.h"
@@ -63,7 +64,7 @@ void unlock_all() {
 
 DeviceHeaps::DeviceHeaps()
     : addresses_(sim::Server::get().hbm().begin(), sim::Server::get().hbm().end()),
-      host_(sim::Env::get().host_margin_bytes) {
+      host_(sim::Env::get().host_margin_bytes, !dry_run()) {
   sim::Server& server = sim::Server::get();
   for (int card = 0; card < server.card_count(); ++card) {
     heaps_.push_back(std::make_unique<DeviceHeap>(server.hbm(), addresses_, host_, card, current_config()));

@@ -1,6 +1,6 @@
 // c10's device guard: how generic PyTorch code switches the card, its streams and its events.
-// Events remember a time of the host's steady clock; since kernels are complete when their call returns, every query is
-// true and nothing ever waits.
+// Events remember a time of the host's steady clock, or of the device's virtual clock while the simulator is on; since
+// kernels are complete when their call returns, every query is true and nothing ever waits.
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -8,6 +8,7 @@
 
 #include "runtime/caching_allocator.h"
 #include "runtime/errors.h"
+#include "runtime/simulator.h"
 #include "runtime/stream.h"
 
 namespace cann {
@@ -61,8 +62,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return reinterpret_cast<void*>(static_cast<intptr_t>(stream.id()));
   }
   bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {}
-  void synchronizeDevice(const c10::DeviceIndex device) const override { checked_index(device); }
+  void synchronizeStream(const c10::Stream&) const override {
+    if (simulator::on()) simulator::timeline().host_sync();
+  }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    checked_index(device);
+    if (simulator::on()) simulator::timeline().host_sync();
+  }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     caching_allocator::record_stream(data, stream);
   }
@@ -73,11 +79,26 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
                 " cannot be recorded on ", stream, "; record it on a stream of its own device",
                 error_suffix(ErrModule::PTA, ErrCode::PARAM));
     if (*event == nullptr) *event = new EventRecord;
-    *static_cast<EventRecord*>(*event) = {.time_ns = now_ns(), .stream = stream.id(), .device = stream.device_index()};
+    EventRecord& record = *static_cast<EventRecord*>(*event);
+    record = {.stream = stream.id(), .device = stream.device_index()};
+    if (simulator::on()) {
+      record.device_event = simulator::timeline().record(simulator::stream_index(stream));
+      record.time_ns = static_cast<int64_t>(simulator::timeline().time_of(record.device_event) * 1e3);
+    } else {
+      record.time_ns = now_ns();
+    }
   }
-  void block(void*, const c10::Stream&) const override {}
+  void block(void* event, const c10::Stream& stream) const override {
+    if (!simulator::on() || event == nullptr) return;
+    const uint32_t device_event = static_cast<EventRecord*>(event)->device_event;
+    if (device_event != 0) simulator::timeline().wait(simulator::stream_index(stream), device_event);
+  }
   bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override {}
+  void synchronizeEvent(void* event) const override {
+    if (simulator::on() && event != nullptr) {
+      simulator::timeline().host_wait(static_cast<EventRecord*>(event)->device_event);
+    }
+  }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     delete static_cast<EventRecord*>(event);
   }

@@ -18,12 +18,12 @@ class HostBudget {
  public:
   static constexpr size_t kMaxSegment = size_t{64} << 20;
 
-  // `margin`: bytes of host memory to leave free.
-  explicit HostBudget(size_t margin) : margin_(margin) {}
+  // `margin`: bytes of host memory to leave free. `limited` false: segments never need the host's memory (a dry run).
+  explicit HostBudget(size_t margin, bool limited = true) : margin_(margin), limited_(limited) {}
 
   // Whether the segment may be used; if so it is remembered until remove().
   bool admit(const void* segment, size_t bytes) {
-    if (bytes > kMaxSegment) return true;
+    if (bytes > kMaxSegment || !limited_) return true;
     const std::lock_guard lock(mutex_);
     if (!affordable(bytes)) {
       // Counting pages takes milliseconds per GiB, so it waits until the upper bound no longer fits.
@@ -47,6 +47,7 @@ class HostBudget {
   bool affordable(size_t bytes) const { return sim::host_can_write(nullptr, bytes, margin_ + unwritten_); }
 
   const size_t margin_;
+  const bool limited_;
   std::mutex mutex_;  // guards what follows
   std::map<const void*, size_t> segments_;
   size_t unwritten_ = 0;  // at least the bytes of segments_ without a page behind them; exact when last counted

@@ -7,6 +7,7 @@
 #include <typeinfo>
 
 #include "runtime/caching_allocator.h"
+#include "runtime/dry_run.h"
 #include "runtime/thread_cache.h"
 #include "runtime/thread_local.h"
 
@@ -67,6 +68,10 @@ void NPUStorageImpl::resize_bytes(size_t nbytes) {
   if (nbytes == 0) {
     host_->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
     host_->set_nbytes(size_t{0});
+  } else if (dry_run()) {  // there are no bytes to keep
+    host_->set_data_ptr_noswap(caching_allocator::host_view_allocator(device().index())->allocate(nbytes));
+    host_->set_nbytes(nbytes);
+    values_known_ = false;
   } else {
     at::native::resize_bytes_cpu(host_.get(), nbytes);
   }

@@ -26,12 +26,17 @@ class NPUStorageImpl final : public c10::StorageImpl {
   // Resizes the bytes in place, keeping min(old, new) of the content; 0 frees the block.
   void resize_bytes(size_t nbytes);
 
+  // In a dry run: whether the bytes are what the program computed; see dry_run.h.
+  bool values_known() const { return values_known_; }
+  void set_values_known(bool known) { values_known_ = known; }
+
   // Storages come and go with every tensor: freed ones are kept in a small per-thread list.
   static void* operator new(size_t size);
   static void operator delete(void* ptr);
 
  private:
   c10::intrusive_ptr<c10::StorageImpl> host_;
+  bool values_known_ = false;
 };
 
 // The npu storage over an existing CPU storage whose memory is HBM of `device`.

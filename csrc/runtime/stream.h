@@ -18,11 +18,12 @@ c10::Stream exchange_stream(c10::Stream stream);
 c10::Stream stream_from_pool(c10::DeviceIndex device, int priority);
 int stream_priority(c10::Stream stream);
 
-// What an event remembers: when (steady clock, ns), where.
+// What an event remembers: when (steady clock, or the device's virtual one if the simulator was on; ns), where.
 struct EventRecord {
   int64_t time_ns = 0;
   c10::StreamId stream = 0;
   c10::DeviceIndex device = -1;
+  uint32_t device_event = 0;  // of simulator::timeline(), 0 if that was off
 };
 
 }  // namespace cann

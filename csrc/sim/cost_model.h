@@ -31,7 +31,7 @@ struct TensorDesc {
 };
 
 struct OperatorDesc {
-  std::string_view name;  // without namespace and overload: "mm", "add_", "npu_rms_norm"
+  std::string_view name;                     // without namespace and overload: "mm", "add_", "npu_rms_norm"
   std::span<const TensorDesc> inputs = {};   // in the order of the schema, undefined ones left out
   std::span<const TensorDesc> outputs = {};  // new tensors and those written in place
   bool pointwise = false;

@@ -33,8 +33,8 @@ class Env {
 
   // TORCH_CANN_SOC: name of the simulated chip, a row of the SoC table. Default "Ascend910B2".
   std::string soc;
-  // TORCH_CANN_SOC_FILE: files with further chips, or other figures of known ones, in the form of soc.toml; separated by
-  // colons, later ones win. Default: none.
+  // TORCH_CANN_SOC_FILE: files with further chips, or other figures of known ones, in the form of soc.toml; separated
+  // by colons, later ones win. Default: none.
   std::vector<std::string> soc_files;
   // TORCH_CANN_SIMULATE: 0 or 1, 1 keeps the device's virtual clock from the start of the process. Default 0.
   bool simulate = false;

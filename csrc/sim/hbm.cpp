@@ -17,21 +17,22 @@ constexpr size_t kMaxStrideFactor = 4;
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // nullptr, with errno set, when the kernel refuses.
-void* map_address_range(size_t bytes) {
-  void* ptr = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+void* map_address_range(size_t bytes, int protection) {
+  void* ptr = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return ptr == MAP_FAILED ? nullptr : ptr;
 }
 
 }  // namespace
 
-Hbm::Hbm(int cards, size_t capacity, bool huge_pages) : capacity_(capacity), cards_(static_cast<size_t>(cards)) {
+Hbm::Hbm(int cards, size_t capacity, Backing backing)
+    : capacity_(capacity), backing_(backing), cards_(static_cast<size_t>(cards)) {
   if (cards <= 0 || capacity == 0) throw std::invalid_argument("Hbm needs at least one card and one byte.");
   const size_t padded_capacity = round_up(capacity, kSegmentGranularity);
   // A host may limit address space (ulimit -v, vm.overcommit_memory=2): each retry asks for less slack.
   for (size_t factor = kMaxStrideFactor; factor >= 1 && mapping_ == nullptr; factor /= 2) {
     stride_ = padded_capacity * factor;
     mapping_bytes_ = stride_ * cards_.size() + kSegmentGranularity;
-    mapping_ = map_address_range(mapping_bytes_);
+    mapping_ = map_address_range(mapping_bytes_, backing == Backing::kProtected ? PROT_NONE : PROT_READ | PROT_WRITE);
   }
   if (mapping_ == nullptr) {
     throw std::system_error(
@@ -44,7 +45,7 @@ Hbm::Hbm(int cards, size_t capacity, bool huge_pages) : capacity_(capacity), car
   begin_ = round_up(reinterpret_cast<uintptr_t>(mapping_), kSegmentGranularity);
   end_ = begin_ + stride_ * cards_.size();
   // A hint only: a kernel without transparent huge pages refuses it, and small pages serve as well.
-  if (huge_pages) madvise(reinterpret_cast<void*>(begin_), end_ - begin_, MADV_HUGEPAGE);
+  if (backing == Backing::kHugePages) madvise(reinterpret_cast<void*>(begin_), end_ - begin_, MADV_HUGEPAGE);
   for (size_t card = 0; card < cards_.size(); ++card) cards_[card].free.emplace(begin_ + card * stride_, stride_);
 }
 
@@ -62,6 +63,11 @@ void* Hbm::reserve(int card, size_t bytes) {
     if (length < bytes) continue;
     range.free.erase(it);
     if (length > bytes) range.free.emplace(address + bytes, length - bytes);
+    if (backing_ == Backing::kProtected && bytes <= kSegmentGranularity &&
+        mprotect(reinterpret_cast<void*>(address), bytes, PROT_READ | PROT_WRITE) != 0) {
+      range.free.emplace(address, bytes);
+      return nullptr;
+    }
     range.used += bytes;
     return reinterpret_cast<void*>(address);
   }
@@ -71,6 +77,7 @@ void* Hbm::reserve(int card, size_t bytes) {
 void Hbm::release(int card, void* ptr, size_t bytes) {
   // Private anonymous pages read as zero again afterwards, so a later segment starts clean.
   madvise(ptr, bytes, MADV_DONTNEED);
+  if (backing_ == Backing::kProtected) mprotect(ptr, bytes, PROT_NONE);
   CardRange& range = cards_[static_cast<size_t>(card)];
   std::lock_guard lock(range.mutex);
   range.used -= bytes;

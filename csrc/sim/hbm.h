@@ -19,9 +19,15 @@ inline constexpr size_t kSegmentGranularity = size_t{2} << 20;
 
 class Hbm {
  public:
+  // What is behind addresses: memory, in huge pages if the kernel will; or, of segments above kSegmentGranularity,
+  // nothing, so that touching them faults.
+  enum class Backing { kSmallPages, kHugePages, kProtected };
+
   // `cards` ranges of `capacity` usable bytes each, both positive. Throws std::system_error if the address space cannot
   // be reserved even at one times the capacity per card.
-  Hbm(int cards, size_t capacity, bool huge_pages);
+  Hbm(int cards, size_t capacity, Backing backing);
+  Hbm(int cards, size_t capacity, bool huge_pages)
+      : Hbm(cards, capacity, huge_pages ? Backing::kHugePages : Backing::kSmallPages) {}
   ~Hbm();
   Hbm(const Hbm&) = delete;
   Hbm& operator=(const Hbm&) = delete;
@@ -63,6 +69,7 @@ class Hbm {
 
   uintptr_t begin_ = 0, end_ = 0;
   size_t stride_ = 0, capacity_ = 0;
+  Backing backing_;
   void* mapping_ = nullptr;  // what mmap gave; begin_ is this, aligned
   size_t mapping_bytes_ = 0;
   std::vector<CardRange> cards_;

@@ -25,14 +25,15 @@ struct RankState {
   RankClock clock;
   size_t next = 0;
   std::vector<std::optional<EventTime>> events;
-  std::vector<uint64_t> collectives;                      // per group, how many were started
+  std::vector<uint64_t> collectives;                                // per group, how many were started
   std::map<std::tuple<uint32_t, int64_t, int>, uint64_t> messages;  // group, peer, direction -> count
   std::map<std::tuple<uint32_t, int64_t, int>, double> lanes;
 };
 
 class Replay {
  public:
-  explicit Replay(std::span<const RankTrace> traces) : traces_(traces), states_(traces.size()), results_(traces.size()) {
+  explicit Replay(std::span<const RankTrace> traces)
+      : traces_(traces), states_(traces.size()), results_(traces.size()) {
     for (size_t i = 0; i < traces.size(); ++i) {
       index_of_[traces[i].rank] = i;
       states_[i].collectives.resize(traces[i].groups.size());

@@ -20,6 +20,11 @@ std::vector<int> visible_ids() {
   return all;
 }
 
+Hbm::Backing backing() {
+  if (Env::get().dry_run) return Hbm::Backing::kProtected;
+  return Env::get().huge_pages ? Hbm::Backing::kHugePages : Hbm::Backing::kSmallPages;
+}
+
 std::vector<int> require_cards(std::vector<int> ids) {
   if (ids.empty()) {
     throw std::runtime_error(
@@ -34,7 +39,7 @@ std::vector<int> require_cards(std::vector<int> ids) {
 Server::Server()
     : soc_(find_soc(Env::get().soc)),
       physical_ids_(require_cards(visible_ids())),
-      hbm_(card_count(), Env::get().hbm_bytes.value_or(soc_.usable_hbm_bytes), Env::get().huge_pages) {
+      hbm_(card_count(), Env::get().hbm_bytes.value_or(soc_.usable_hbm_bytes), backing()) {
   for (int card = 0; card < card_count(); ++card) hbm_.charge(card, kContextBytes);
 }
 

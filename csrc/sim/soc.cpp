@@ -95,8 +95,8 @@ Soc starting_point(const toml::Table& table, const std::string& origin, std::vec
     const auto* name = std::get_if<std::string>(&entry.value);
     const Soc* base = name == nullptr ? nullptr : find(chips, *name);
     if (base == nullptr) {
-      throw std::invalid_argument(fmt::format("{}:{}: base names no chip above it. Known: {}.", origin, entry.line,
-                                              known_names(chips)));
+      throw std::invalid_argument(
+          fmt::format("{}:{}: base names no chip above it. Known: {}.", origin, entry.line, known_names(chips)));
     }
     Soc soc = *base;
     soc.peak_fp16_tflops = 0;  // follows from cores and clock unless given again
@@ -114,7 +114,8 @@ Soc read_chip(const toml::Table& table, const std::string& origin, std::vector<S
     if (entry.key == "base") continue;
     const std::string where = fmt::format("{}:{}", origin, entry.line);
     const auto key = std::ranges::find(keys(), entry.key, &Key::name);
-    if (key == keys().end()) throw std::invalid_argument(fmt::format("{}: there is no figure \"{}\"", where, entry.key));
+    if (key == keys().end())
+      throw std::invalid_argument(fmt::format("{}: there is no figure \"{}\"", where, entry.key));
     key->set(soc, positive(entry, *key, where));
     clocked |= entry.key.starts_with("cube_");
     peak |= entry.key == "peak_fp16_tflops";

@@ -30,20 +30,22 @@ struct Action {
     kCollective,  // what: group; event: its end; value: bytes
     kSend,        // what: group; value: peer's global rank; tag: see below; event: its end
     kReceive,
-    kMark,        // what: label
+    kMark,  // what: label
   };
   Kind kind = kLaunch;
-  Engine engine = Engine::kNone;
+  Engine engine = Engine::kNone;  // of kLaunch
   uint16_t stream = 0;
+  Collective collective = Collective::kPointToPoint;  // of kCollective, kSend and kReceive
+  uint8_t reserved[3] = {};
   uint32_t what = 0;
   uint32_t event = 0;
-  uint32_t site = 0;   // call site, an index of the program's table
-  float us = 0;        // device time
-  float host_us = 0;   // time the host takes to issue it
+  uint32_t site = 0;  // call site, an index of the program's table
+  float us = 0;       // device time
+  float host_us = 0;  // time the host takes to issue it
   int64_t value = 0;
   int64_t allocated = 0;  // bytes of HBM in live blocks afterwards
 };
-static_assert(sizeof(Action) == 40);
+static_assert(sizeof(Action) == 48);
 
 // Where the time of the compute stream (stream 0) went, in microseconds.
 struct Spent {

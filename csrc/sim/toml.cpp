@@ -28,7 +28,7 @@ std::string_view without_comment(std::string_view line) {
 
 std::string_view unquote(std::string_view text) {
   return text.size() >= 2 && text.front() == '"' && text.back() == '"' ? text.substr(1, text.size() - 2)
-                                                                        : std::string_view();
+                                                                       : std::string_view();
 }
 
 class Reader {

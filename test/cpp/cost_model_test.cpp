@@ -88,8 +88,8 @@ TEST_F(CostModelTest, CausalAttentionCostsHalfAndBackwardTwoAndAHalfTimesTheWork
   const char* const name = "_scaled_dot_product_fused_attention_overrideable";
   const Cost full = model_.cost({.name = name, .inputs = qkv.descs});
   const Cost causal = model_.cost({.name = name, .inputs = qkv.descs, .density = 0.5});
-  const Cost backward = model_.cost({.name = "_scaled_dot_product_fused_attention_overrideable_backward",
-                                     .inputs = grad.descs});
+  const Cost backward =
+      model_.cost({.name = "_scaled_dot_product_fused_attention_overrideable_backward", .inputs = grad.descs});
   EXPECT_DOUBLE_EQ(full.flops, 4.0 * 32 * 8192 * 8192 * 128);
   EXPECT_DOUBLE_EQ(causal.flops, full.flops / 2);
   EXPECT_DOUBLE_EQ(backward.flops, full.flops * 2.5);

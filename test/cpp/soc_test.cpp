@@ -68,8 +68,8 @@ TEST(Soc, UnknownNameListsTheKnownOnes) {
 
 TEST(Soc, AFileMayChangeAndAddChips) {
   std::vector<Soc> table(soc_table().begin(), soc_table().end());
-  read_soc_table("[Ascend910B2]\nhbm_gbps = 1700 # measured\n[Mine]\nbase = \"Ascend910B2\"\ncube_mhz = 900\n", "mine.toml",
-                 table);
+  read_soc_table("[Ascend910B2]\nhbm_gbps = 1700 # measured\n[Mine]\nbase = \"Ascend910B2\"\ncube_mhz = 900\n",
+                 "mine.toml", table);
   const auto find = [&](std::string_view name) { return *std::ranges::find(table, name, &Soc::name); };
   EXPECT_EQ(find("Ascend910B2").hbm_gbps, 1700);
   EXPECT_EQ(find("Mine").hbm_gbps, 1700);

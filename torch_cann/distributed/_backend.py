@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ErrorType
 
+from torch_cann import _C
 from torch_cann._C import _distributed_c10d
 from torch_cann.distributed import _gloo
 
@@ -33,6 +34,9 @@ def _make_default_of_mixed_groups() -> None:
 
 def _create(common, options):
     """Creator for torch.distributed. `common`: _DistributedBackendOptions; `options`: what the user gave, or None."""
+    if _C._sim.is_dry():
+        ranks = list(common.global_ranks_in_group)
+        return _distributed_c10d.DryProcessGroup(common.group_rank, common.group_size, common.group_id, ranks)
     if options is None:
         options = ProcessGroupHCCL.Options()
     elif isinstance(options, ProcessGroupHCCL.Options):

@@ -1,0 +1,94 @@
+#include "aten/observe.h"
+
+#include <string_view>
+#include <unordered_set>
+
+#include "runtime/device.h"
+
+namespace cann::aten {
+namespace {
+
+uint64_t written_bits(const c10::FunctionSchema& schema) {
+  uint64_t bits = 0;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const auto* info = schema.arguments()[i].alias_info();
+    if (info != nullptr && info->isWrite()) bits |= uint64_t{1} << i;
+  }
+  return bits;
+}
+
+// In-place operators that do not look at what they replace.
+bool replaces_values(const std::string& name) {
+  static const std::unordered_set<std::string_view> names{
+      "aten::zero_",   "aten::fill_",      "aten::copy_",        "aten::uniform_",       "aten::normal_",
+      "aten::random_", "aten::bernoulli_", "aten::exponential_", "aten::_foreach_zero_", "aten::_foreach_copy_"};
+  return names.contains(name);
+}
+
+uint64_t overwritten_bits(const c10::FunctionSchema& schema) {
+  uint64_t bits = replaces_values(schema.name()) ? 1 : 0;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (schema.arguments()[i].is_out()) bits |= uint64_t{1} << i;
+  }
+  return bits;
+}
+
+}  // namespace
+
+uint64_t written_arguments(const char* name, const char* overload_name) {
+  return written_bits(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload_name).schema());
+}
+
+Observed::Observed(const char* name, const char* overload_name)
+    : Observed(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload_name)) {}
+
+Observed::Observed(const c10::OperatorHandle& op)
+    : id(reinterpret_cast<uintptr_t>(&op.schema())),
+      pointwise(op.hasTag(at::Tag::pointwise)),
+      written(written_bits(op.schema())),
+      overwritten(overwritten_bits(op.schema())),
+      causal(op.schema().argumentIndexWithName("is_causal").value_or(-1)),
+      density(op.schema().argumentIndexWithName("density_ppm").value_or(-1)),
+      world(op.schema().argumentIndexWithName("world_size").value_or(-1)) {}
+
+void observe_arguments(simulator::Observation& seen, const Observed& facts, std::span<const c10::IValue> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& argument = arguments[i];
+    if (argument.isTensor()) {
+      observe_argument(seen, facts, i, argument.toTensor());
+    } else if (argument.isTensorList() || argument.isOptionalTensorList()) {
+      for (const c10::IValue& item : argument.toListRef()) {
+        if (item.isTensor()) observe_argument(seen, facts, i, item.toTensor());
+      }
+    } else if (argument.isBool() && static_cast<int>(i) == facts.causal && argument.toBool()) {
+      seen.density(0.5);
+    } else if (argument.isInt() && static_cast<int>(i) == facts.density) {
+      seen.density(static_cast<double>(argument.toInt()) * 1e-6);
+    } else if (argument.isInt() && static_cast<int>(i) == facts.world) {
+      seen.world(argument.toInt());
+    }
+  }
+}
+
+void observe_result(simulator::Observation& seen, const c10::IValue& value) {
+  if (value.isTensor()) {
+    seen.result(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const c10::IValue& item : value.toListRef()) seen.result(item.toTensor());
+  }
+}
+
+void observe_copy(const at::Tensor& to, const at::Tensor& from) {
+  if (to.device() == from.device()) {
+    static const char* const kName = "aten::copy_";
+    simulator::Observation seen(kName, reinterpret_cast<uintptr_t>(kName), /*pointwise=*/true);
+    seen.read(from);
+    seen.overwrite(to);
+    seen.finish();
+    return;
+  }
+  const bool to_device = to.device().type() == kNPU;
+  simulator::launch_host_copy(to_device, (to_device ? to : from).nbytes(), (to_device ? to : from).device().index());
+}
+
+}  // namespace cann::aten

@@ -1,0 +1,234 @@
+#include "runtime/simulator.h"
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "runtime/device.h"
+#include "runtime/device_heaps.h"
+#include "runtime/stream.h"
+#include "sim/env.h"
+#include "sim/server.h"
+
+namespace cann::simulator {
+
+namespace detail {
+constinit std::atomic<bool> g_on{false};
+}
+
+namespace {
+
+// Streams of a card: the default one and two pools of at most 32.
+constexpr unsigned kStreamsPerCard = 128;
+
+struct State {
+  State()
+      : topology(sim::Server::get().soc(), sim::Env::get().device_count), costs(sim::Server::get().soc(), topology) {}
+  sim::Topology topology;
+  sim::CostModel costs;
+  sim::Timeline timeline;
+  std::mutex mutex;  // guards rows and known
+  std::vector<Row> rows;
+  std::unordered_map<uint64_t, uint32_t> known;  // hash of operator and shapes -> row
+  std::atomic<SiteProvider> sites{nullptr};
+  std::atomic<bool> recording{false};
+  std::atomic<int> first_card{-1};
+};
+
+// Never destroyed: tensors are freed after static destructors ran.
+State& state() {
+  static auto* const made = new State();
+  return *made;
+}
+
+sim::Dtype dtype_of(const c10::TensorImpl& tensor) {
+  switch (tensor.dtype().toScalarType()) {
+    case at::kFloat:
+      return sim::Dtype::kFloat32;
+    case at::kHalf:
+      return sim::Dtype::kFloat16;
+    case at::kBFloat16:
+      return sim::Dtype::kBFloat16;
+    case at::kChar:
+    case at::kByte:
+      return sim::Dtype::kInt8;
+    default:
+      return sim::Dtype::kOther;
+  }
+}
+
+sim::TensorDesc describe(const c10::TensorImpl& tensor) {
+  return {.sizes = {tensor.sizes().data(), tensor.sizes().size()},
+          .dtype = dtype_of(tensor),
+          .bytes = tensor.numel() * static_cast<int64_t>(tensor.itemsize())};
+}
+
+std::string_view base_name(const char* name) {
+  const char* colon = std::strrchr(name, ':');
+  return colon == nullptr ? name : colon + 1;
+}
+
+}  // namespace
+
+void set_on(bool on) {
+  lazy_init();
+  state();
+  detail::g_on.store(on, std::memory_order_relaxed);
+}
+
+sim::Timeline& timeline() { return state().timeline; }
+const sim::CostModel& costs() { return state().costs; }
+const sim::Topology& topology() { return state().topology; }
+
+uint32_t add_row(std::string name, const sim::Cost& cost) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.rows.push_back({std::move(name), cost});
+  return static_cast<uint32_t>(s.rows.size() - 1);
+}
+
+Row row(uint32_t index) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.rows.at(index);
+}
+
+size_t row_count() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.rows.size();
+}
+
+uint16_t stream_index(c10::Stream stream) {
+  State& s = state();
+  int first = s.first_card.load(std::memory_order_relaxed);
+  if (C10_UNLIKELY(first < 0)) {
+    s.first_card.compare_exchange_strong(first, stream.device_index());
+    first = s.first_card.load(std::memory_order_relaxed);
+  }
+  const int cards = sim::Server::get().card_count();
+  const int card = (stream.device_index() - first + cards) % cards;
+  return static_cast<uint16_t>(static_cast<unsigned>(card) * kStreamsPerCard + static_cast<unsigned>(stream.id()));
+}
+
+uint16_t current_stream_index(c10::DeviceIndex device) { return stream_index(current_stream(device)); }
+
+void annotate(sim::Action& action, c10::DeviceIndex device) {
+  State& s = state();
+  if (!s.recording.load(std::memory_order_relaxed)) return;
+  if (const SiteProvider sites = s.sites.load(std::memory_order_relaxed)) action.site = sites();
+  if (DeviceHeaps* heaps = DeviceHeaps::if_initialized()) {
+    action.allocated = static_cast<int64_t>((*heaps)[device].usage().first);
+  }
+}
+
+void set_recording(bool recording, SiteProvider sites) {
+  State& s = state();
+  s.sites.store(sites, std::memory_order_relaxed);
+  s.recording.store(recording, std::memory_order_relaxed);
+  s.timeline.set_recording(recording);
+}
+
+namespace {
+
+void launch_cost(uint32_t index, const sim::Cost& cost, c10::DeviceIndex device) {
+  sim::Action action{.kind = sim::Action::kLaunch,
+                     .engine = cost.engine,
+                     .stream = current_stream_index(device),
+                     .what = index,
+                     .us = static_cast<float>(cost.us),
+                     .host_us = static_cast<float>(sim::Server::get().soc().host_us)};
+  annotate(action, device);
+  state().timeline.launch(action);
+}
+
+}  // namespace
+
+void launch(uint32_t index, c10::DeviceIndex device) {
+  const sim::Cost cost = row(index).cost;
+  if (cost.engine != sim::Engine::kNone) launch_cost(index, cost, device);
+}
+
+void launch_host_copy(bool to_device, size_t bytes, c10::DeviceIndex device) {
+  State& s = state();
+  const auto count = static_cast<double>(bytes);
+  const sim::Cost cost{.engine = sim::Engine::kCopy,
+                       .us = to_device ? s.costs.host_to_device_us(count) : s.costs.device_to_host_us(count),
+                       .bytes = count};
+  uint32_t index = 0;
+  {
+    const std::lock_guard lock(s.mutex);
+    const uint64_t key = (uint64_t{bytes} << 2 | (to_device ? 3 : 1)) * 0x9E3779B97F4A7C15ull;
+    const auto [it, fresh] = s.known.try_emplace(key, static_cast<uint32_t>(s.rows.size()));
+    if (fresh) s.rows.push_back({to_device ? "copy host to device" : "copy device to host", cost});
+    index = it->second;
+  }
+  launch_cost(index, cost, device);
+}
+
+void Observation::add(const at::Tensor& tensor, bool output) {
+  if (!tensor.defined()) return;
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (impl.device().type() == kNPU) {
+    if (device_ < 0) device_ = impl.device().index();
+  } else if (impl.numel() <= 1) {
+    return;  // numbers
+  }
+  if (!impl.key_set().has(c10::DispatchKey::Dense)) return;
+  seen_.push_back({&impl, output});
+  mix(static_cast<uint64_t>(impl.dtype().toScalarType()) << 8 | static_cast<uint64_t>(impl.dim()) << 1 |
+      static_cast<uint64_t>(output));
+  for (const int64_t size : impl.sizes()) mix(static_cast<uint64_t>(size));
+}
+
+void Observation::result(const at::Tensor& tensor) {
+  if (!tensor.defined()) return;
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  for (const Seen& seen : seen_) {
+    // A result that is an argument, or views one, costs nothing of its own.
+    if (seen.tensor == impl) return;
+    if (impl->has_storage() && seen.tensor->has_storage() &&
+        impl->unsafe_storage().unsafeGetStorageImpl() == seen.tensor->unsafe_storage().unsafeGetStorageImpl()) {
+      return;
+    }
+  }
+  add(tensor, true);
+}
+
+sim::Cost Observation::cost() const {
+  std::vector<sim::TensorDesc> inputs, outputs;
+  for (const Seen& seen : seen_) (seen.output ? outputs : inputs).push_back(describe(*seen.tensor));
+  return costs().cost({.name = base_name(name_),
+                       .inputs = inputs,
+                       .outputs = outputs,
+                       .pointwise = pointwise_,
+                       .density = density_,
+                       .world = world_});
+}
+
+void Observation::finish() {
+  bool wrote = false;
+  for (const Seen& seen : seen_) wrote |= seen.output;
+  if (!wrote || device_ < 0) return;
+  State& s = state();
+  uint32_t index = 0;
+  sim::Cost known;
+  {
+    const std::lock_guard lock(s.mutex);
+    const auto it = s.known.find(hash_);
+    if (C10_LIKELY(it != s.known.end())) {
+      index = it->second;
+      known = s.rows[index].cost;
+    } else {
+      known = cost();
+      index = static_cast<uint32_t>(s.rows.size());
+      s.rows.push_back({std::string(base_name(name_)), known});
+      s.known.emplace(hash_, index);
+    }
+  }
+  if (known.engine != sim::Engine::kNone) launch_cost(index, known, device_);
+}
+
+}  // namespace cann::simulator

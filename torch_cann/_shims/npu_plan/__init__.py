@@ -1,0 +1,32 @@
+"""The command npu-plan. A process is dry from its start or not at all, so the environment is set before torch is imported."""
+
+import os
+import sys
+
+# Options that the device reads when it is initialised, and the variables it reads them from.
+_VARIABLES = {
+    "--soc": "TORCH_CANN_SOC",
+    "--soc-file": "TORCH_CANN_SOC_FILE",
+    "--nproc-per-node": "TORCH_CANN_DEVICE_COUNT",
+    "--nproc_per_node": "TORCH_CANN_DEVICE_COUNT",
+    "--hbm-mb": "TORCH_CANN_HBM_MB",
+}
+
+
+def _set_environment(arguments: list[str]) -> None:
+    os.environ["TORCH_CANN_DRY_RUN"] = "1"
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for position, argument in enumerate(arguments):
+        if argument.endswith(".py") or argument == "-m":
+            return  # what follows belongs to the script
+        name, equals, value = argument.partition("=")
+        if name in _VARIABLES:
+            following = arguments[position + 1 : position + 2]
+            os.environ[_VARIABLES[name]] = value if equals else "".join(following)
+
+
+def main() -> int:
+    _set_environment(sys.argv[1:])
+    from torch_cann.plan import cli
+
+    return cli.main(sys.argv[1:])

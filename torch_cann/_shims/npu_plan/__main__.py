@@ -1,0 +1,5 @@
+import sys
+
+from npu_plan import main
+
+sys.exit(main())

@@ -1,0 +1,213 @@
+"""From traces to figures: one time axis for all ranks, the last step on it, and where its time and memory went."""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from torch_cann import _C
+from torch_cann.plan.calibration import Calibration
+from torch_cann.plan.errors import PlanError
+from torch_cann.plan.ranks import COLLECTIVE, LAUNCH, RECEIVE, SEND, actions
+from torch_cann.plan.script import Trace
+
+_sim = _C._sim
+
+SPENT = {
+    "cube": "matrix products",
+    "vector": "vector operators",
+    "copy": "host copies",
+    "exposed_collective": "exposed communication",
+    "late_rank": "waiting for other ranks (pipeline bubble)",
+    "host_bound": "waiting for the host",
+    "idle": "waiting for other streams",
+}
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "point_to_point",
+    "barrier",
+)
+
+
+@dataclass
+class RankTimes:
+    """A trace and when its actions happened, in microseconds; ``window`` is the last step."""
+
+    trace: Trace
+    start: np.ndarray
+    end: np.ndarray
+    marks: list[tuple[int, float, dict[str, float]]]
+    spent: dict[str, float]
+    window: tuple[float, float] = (0.0, 0.0)
+    table: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def step_us(self) -> float:
+        return self.window[1] - self.window[0]
+
+    def step_spent(self) -> dict[str, float]:
+        """Where the last step's time went; sums up to step_us but for the optimizer's tail on other streams."""
+        if not self.marks:
+            return dict(self.spent)
+        last = self.marks[-1][2]
+        before = self.marks[-2][2] if len(self.marks) > 1 else dict.fromkeys(last, 0.0)
+        return {name: last[name] - before[name] for name in last}
+
+    def in_window(self) -> np.ndarray:
+        return (self.start >= self.window[0]) & (self.start < self.window[1])
+
+
+def place(traces: list[Trace]) -> list[RankTimes]:
+    """Replays the traces together. Raises PlanError if ranks wait for each other for ever."""
+    ranks = {trace.rank for trace in traces}
+    inputs = []
+    for trace in traces:
+        names = [f"{name}:{members[0]}:{members[-1]}:{len(members)}" for name, members in trace.groups]
+        members = [[rank for rank in group if rank in ranks] for _, group in trace.groups]
+        inputs.append((trace.rank, trace.actions, names, members))
+    try:
+        results = _sim.replay(inputs)
+    except RuntimeError as error:
+        raise PlanError(str(error)) from error
+    placed = []
+    for trace, (start, end, spent, marks) in zip(traces, results, strict=True):
+        times = RankTimes(trace, np.frombuffer(start), np.frombuffer(end), marks, spent, table=actions(trace))
+        finish = float(max(times.start.max(initial=0), times.end.max(initial=0)))
+        if marks:
+            times.window = (marks[-2][1] if len(marks) > 1 else 0.0, marks[-1][1])
+        else:
+            times.window = (0.0, finish)
+        placed.append(times)
+    return placed
+
+
+def top_operators(times: RankTimes, count: int = 12) -> list[dict[str, Any]]:
+    """Operators of the last step by device time; collectives count their own duration, waiting excluded."""
+    chosen = times.table[times.in_window()]
+    spent: dict[tuple[str, str], list[float]] = collections.defaultdict(lambda: [0.0, 0.0])
+    for kind, what, us, collective in zip(
+        chosen["kind"], chosen["what"], chosen["us"], chosen["collective"], strict=True
+    ):
+        if kind == LAUNCH:
+            name, engine = times.trace.rows[what][:2]
+        elif kind in (COLLECTIVE, SEND, RECEIVE):
+            name, engine = COLLECTIVES[collective], "collective"
+        else:
+            continue
+        entry = spent[(name, engine)]
+        entry[0] += float(us)
+        entry[1] += 1
+    ordered = sorted(spent.items(), key=lambda item: -item[1][0])[:count]
+    return [{"name": name, "engine": engine, "us": us, "calls": int(n)} for (name, engine), (us, n) in ordered]
+
+
+def top_sites(times: RankTimes, count: int = 12) -> list[dict[str, Any]]:
+    """Lines of the script by the device time that they cause (backward counts for the line that calls it)."""
+    chosen = times.table[times.in_window() & (times.table["kind"] == LAUNCH)]
+    totals = np.bincount(chosen["site"], weights=chosen["us"], minlength=len(times.trace.sites))
+    order = np.argsort(-totals)[:count]
+    return [{"site": times.trace.sites[i] or "(none)", "us": float(totals[i])} for i in order if totals[i] > 0]
+
+
+def not_modelled(times: RankTimes) -> dict[str, Any]:
+    """Share of device time in operators that are not in the cost model's table."""
+    chosen = times.table[times.in_window() & (times.table["kind"] == LAUNCH)]
+    total, unknown = 0.0, collections.Counter()
+    for what, us in zip(chosen["what"], chosen["us"], strict=True):
+        name, _, modelled = times.trace.rows[what][:3]
+        total += float(us)
+        if not modelled:
+            unknown[name] += float(us)
+    share = sum(unknown.values()) / total if total else 0.0
+    return {"share": share, "operators": [name for name, _ in unknown.most_common(8)]}
+
+
+def step_flops(times: RankTimes) -> float:
+    chosen = times.table[times.in_window() & (times.table["kind"] == LAUNCH)]
+    flops = np.array([row[4] for row in times.trace.rows] or [0.0])
+    return float(flops[chosen["what"]].sum()) if len(chosen) else 0.0
+
+
+def memory_curve(times: RankTimes, points: int = 600) -> list[tuple[float, int, int]]:
+    """Allocated bytes over the last step: (microseconds, allocated, gradients of it), thinned to the largest of each bin."""
+    table, inside = times.table, times.in_window() & (times.table["allocated"] > 0)
+    where = np.nonzero(inside)[0]
+    if len(where) == 0:
+        return []
+    marks, sizes = zip(*(times.trace.gradient_curve or [(0, 0)]), strict=True)
+    curve = []
+    for part in np.array_split(where, min(points, len(where))):
+        peak = part[np.argmax(table["allocated"][part])]
+        position = int(np.searchsorted(marks, peak, side="right")) - 1
+        gradients = sizes[position] if position >= 0 else 0
+        curve.append((float(times.start[peak]) - times.window[0], int(table["allocated"][peak]), int(gradients)))
+    return curve
+
+
+def summarize(traces: list[Trace], calibration: Calibration, tokens_per_step: int | None, world: int) -> dict[str, Any]:
+    """The report as plain data; every duration is of the model's device, before and after calibration as named."""
+    soc = _sim.soc()
+    placed = place(traces)
+    slowest = max(placed, key=lambda times: times.step_us)
+    raw = slowest.step_us
+    seconds = raw / 1e6 * calibration.factor
+    low, high = calibration.range(seconds)
+    flops = max(step_flops(times) for times in placed)
+    mean_flops = sum(step_flops(times) for times in placed) / len(placed)
+    report: dict[str, Any] = {
+        "soc": soc,
+        "world_size": world,
+        "calibration": calibration.as_dict(),
+        "step": {
+            "seconds": seconds,
+            "low": low,
+            "high": high,
+            "uncalibrated_seconds": raw / 1e6,
+            "steps_run": slowest.trace.steps,
+        },
+        "hardware_flops_utilization": mean_flops / (seconds * soc["peak_fp16_tflops"] * 1e12) if seconds else 0.0,
+        "flops_per_step_and_rank": flops,
+        "ranks": [_rank(times) for times in placed],
+        "assumptions": [dict(entry, rank=trace.rank) for trace in traces for entry in trace.assumptions],
+    }
+    if tokens_per_step and seconds:
+        report["tokens_per_second"] = tokens_per_step / seconds
+        report["tokens_per_second_and_npu"] = tokens_per_step / seconds / world
+    return report
+
+
+def _rank(times: RankTimes) -> dict[str, Any]:
+    memory = times.trace.memory
+    return {
+        "rank": times.trace.rank,
+        "step_us": times.step_us,
+        "spent_us": times.step_spent(),
+        "operators": top_operators(times),
+        "sites": top_sites(times),
+        "not_modelled": not_modelled(times),
+        "memory": {
+            "capacity": memory.capacity,
+            "peak": memory.peak,
+            "peak_allocated": memory.peak_allocated,
+            "peak_reserved": memory.peak_reserved,
+            "parameters": memory.parameters,
+            "gradients": memory.gradients,
+            "optimizer": memory.optimizer,
+            "activations": memory.activations,
+            "communication_and_context": memory.outside,
+        },
+        "memory_curve": memory_curve(times),
+        "failure": times.trace.failure,
+        "out_of_memory": times.trace.out_of_memory,
+        "tool_seconds": times.trace.seconds,
+    }

@@ -1,0 +1,309 @@
+"""One rank of an unmodified script, run dry in this process."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from torch_cann import _C
+from torch_cann.plan import values
+from torch_cann.plan.errors import PlanError, UnknownValueError
+
+_sim = _C._sim
+
+
+@dataclass
+class Job:
+    """What to run: the command line of torchrun, and what only a dry run needs."""
+
+    script: str
+    arguments: list[str]
+    nnodes: int = 1
+    nproc_per_node: int = 1
+    steps: int = 3
+    assume: list[str] = field(default_factory=list)
+    module: bool = False
+
+    @property
+    def world_size(self) -> int:
+        return self.nnodes * self.nproc_per_node
+
+
+@dataclass
+class Memory:
+    """Bytes of one card. Parts are by what the optimizer knows at the end of a step."""
+
+    capacity: int = 0
+    peak_allocated: int = 0
+    peak_reserved: int = 0
+    outside: int = 0  # context and communicator buffers, not in the allocator
+    parameters: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+
+    @property
+    def peak(self) -> int:
+        return self.peak_reserved + self.outside
+
+    @property
+    def activations(self) -> int:
+        return max(0, self.peak_allocated - self.parameters - self.gradients - self.optimizer)
+
+
+@dataclass
+class Trace:
+    """What one rank did. Made in the process that ran it; plain data, so that it can be sent to another."""
+
+    rank: int
+    actions: bytes = b""
+    rows: list[tuple[str, str, bool, float, float, float]] = field(default_factory=list)
+    groups: list[tuple[str, list[int]]] = field(default_factory=list)
+    sites: list[str] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
+    gradient_curve: list[tuple[int, int]] = field(default_factory=list)  # action, bytes
+    assumptions: list[dict[str, Any]] = field(default_factory=list)
+    steps: int = 0
+    seconds: float = 0.0
+    failure: str | None = None  # one sentence
+    out_of_memory: str | None = None  # where
+
+
+class _Enough(BaseException):
+    """Ends a script after the wanted number of steps."""
+
+
+def environment(job: Job, rank: int) -> dict[str, str]:
+    """What torchrun sets."""
+    local = rank % job.nproc_per_node
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(job.world_size),
+        "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": str(job.nproc_per_node),
+        "GROUP_RANK": str(rank // job.nproc_per_node),
+        "GROUP_WORLD_SIZE": str(job.nnodes),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(job.world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "npu-plan",
+    }
+
+
+# ---- what stands in for the other ranks and for the disk ------------------------------------------------------------
+
+
+def _rendezvous(rank: int, world_size: int) -> Any:
+    def handler(url: str, *_: Any, **__: Any) -> Iterator[tuple[Any, int, int]]:
+        from torch._C._distributed_c10d import FakeStore
+
+        yield FakeStore(), rank, world_size
+
+    return handler
+
+
+class _DryGloo:
+    """In place of ProcessGroupGloo, for groups that also carry CPU tensors."""
+
+    def __new__(cls, store: Any, rank: int, size: int, *_: Any, **__: Any) -> Any:
+        return _C._distributed_c10d.DryProcessGroup(rank, size, "gloo", [])
+
+
+def _install_peers(job: Job, rank: int) -> None:
+    from torch.distributed import distributed_c10d
+
+    # torch.distributed.rendezvous names the function, not the module it is in.
+    handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
+    for scheme in ("env", "tcp", "file"):
+        handlers[scheme] = _rendezvous(rank, job.world_size)
+    distributed_c10d.ProcessGroupGloo = _DryGloo
+
+
+def _npu_bytes(value: Any, seen: set[int]) -> int:
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "npu" or id(value) in seen:
+            return 0
+        seen.add(id(value))
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(_npu_bytes(item, seen) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(_npu_bytes(item, seen) for item in value)
+    return 0
+
+
+def _install_saving(assumptions: values.Assumptions) -> None:
+    real = torch.save
+
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        size = _npu_bytes(obj, set())
+        if size == 0:
+            return real(obj, f, *args, **kwargs)
+        assumptions.note("save", _sim.current_site(), f"{size / 2**30:.2f} GiB")
+        return real({"dry_run": True, "bytes": size}, f)
+
+    torch.save = save
+
+
+# ---- watching the optimizer -----------------------------------------------------------------------------------------
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _storage_bytes(tensors: list[torch.Tensor]) -> int:
+    """Bytes of the npu storages behind ``tensors``, each once."""
+    storages = {}
+    for tensor in tensors:
+        local = _local(tensor)
+        if local.device.type == "npu":
+            storage = local.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
+
+
+class _Watcher:
+    """Marks the end of each step, ends the script when there were enough, and sorts memory by what it is for."""
+
+    def __init__(self, trace: Trace, steps: int) -> None:
+        self.trace = trace
+        self.wanted = steps
+        self.first: Any = None
+        self._gradients = 0
+
+    def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self.first is None:
+            self.first = optimizer
+            for parameter in self._parameters(optimizer):
+                if parameter.requires_grad and parameter.is_leaf:
+                    parameter.register_post_accumulate_grad_hook(self._accumulated)
+        if optimizer is not self.first:
+            return
+        self.trace.steps += 1
+        self._sort(optimizer)
+        _sim.mark(self.trace.steps)
+        self.trace.gradient_curve.append((_sim.action_count(), 0))
+        self._gradients = 0
+        if self.trace.steps >= self.wanted:
+            raise _Enough
+
+    @staticmethod
+    def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+        return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+    def _accumulated(self, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            self._gradients += _local(parameter.grad).nbytes
+            self.trace.gradient_curve.append((_sim.action_count(), self._gradients))
+
+    def _sort(self, optimizer: torch.optim.Optimizer) -> None:
+        parameters = self._parameters(optimizer)
+        memory = self.trace.memory
+        memory.parameters = _storage_bytes(parameters)
+        memory.gradients = _storage_bytes([p.grad for p in parameters if p.grad is not None])
+        states = [
+            value for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)
+        ]
+        memory.optimizer = _storage_bytes(states)
+
+
+def _measure(trace: Trace) -> None:
+    """Fills in what the device knows once the script has ended."""
+    trace.actions = _sim.actions()
+    trace.rows = _sim.rows()
+    trace.groups = _sim.groups()
+    trace.sites = _sim.sites()
+    index = torch.npu.current_device()
+    free, capacity = torch.npu.mem_get_info(index)
+    memory = trace.memory
+    memory.capacity = capacity
+    memory.peak_allocated = torch.npu.max_memory_allocated(index)
+    memory.peak_reserved = torch.npu.max_memory_reserved(index)
+    memory.outside = capacity - free - torch.npu.memory_reserved(index)
+
+
+def _site_of(error: BaseException, script: str) -> str:
+    """The line of the script's own code that the error came through last."""
+    site = script
+    traceback = error.__traceback__
+    internal = _internal_files()
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not file.startswith(("<", *internal)):
+            site = f"{file}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return site
+
+
+def _internal_files() -> tuple[str, ...]:
+    return (
+        str(Path(torch.__file__).parent),
+        str(Path(_C.__file__).parent),
+        str(Path(runpy.__file__).parent),
+    )
+
+
+def _execute(job: Job) -> None:
+    sys.argv = [job.script, *job.arguments]
+    if job.module:
+        runpy.run_module(job.script, run_name="__main__", alter_sys=True)
+        return
+    sys.path.insert(0, str(Path(job.script).resolve().parent))
+    runpy.run_path(job.script, run_name="__main__")
+
+
+def run(job: Job, rank: int) -> Trace:
+    """Runs ``job`` as ``rank`` and returns what it did; a failure of the script is in the trace, not raised.
+
+    The process must be dry (TORCH_CANN_DRY_RUN=1) and runs one rank only: the script changes it for good.
+    """
+    if not job.module and not Path(job.script).is_file():
+        raise PlanError(f"there is no script {job.script!r}")
+    os.environ.update(environment(job, rank))
+    trace = Trace(rank)
+    assumptions = values.Assumptions.parse(job.assume)
+    _sim.set_internal_files(list(_internal_files()))
+    values.install(assumptions)
+    if dist.is_available():
+        _install_peers(job, rank)
+    _install_saving(assumptions)
+    watcher = _Watcher(trace, job.steps)
+    register_optimizer_step_post_hook(watcher.after_step)
+    started = time.perf_counter()
+    try:
+        torch.npu.init()
+        _sim.set_on(True)
+        _sim.set_recording(True)
+        _execute(job)
+    except _Enough:
+        pass
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            trace.failure = f"{_site_of(error, job.script)}: the script ended itself with exit code {error.code}"
+    except torch.OutOfMemoryError as error:
+        trace.out_of_memory = _site_of(error, job.script)
+        trace.failure = f"{trace.out_of_memory}: {str(error).splitlines()[0]}"
+    except UnknownValueError as error:
+        trace.failure = str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        lines = str(error).splitlines() or [""]
+        trace.failure = f"{_site_of(error, job.script)}: the script raised {type(error).__name__}: {lines[0]}"
+    trace.seconds = time.perf_counter() - started
+    trace.assumptions = assumptions.listed()
+    if torch.npu.is_initialized():
+        _measure(trace)
+    return trace
