@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import runpy
@@ -219,12 +220,21 @@ class _Watcher:
         memory.optimizer = _storage_bytes(states)
 
 
+def _sort_what_is_there(memory: Memory) -> None:
+    """Parameters and gradients of a script whose optimizer never came to a step, from the objects that live."""
+    parameters = [item for item in gc.get_objects() if isinstance(item, torch.nn.Parameter)]
+    memory.parameters = _storage_bytes(parameters)
+    memory.gradients = _storage_bytes([item.grad for item in parameters if item.grad is not None])
+
+
 def _measure(trace: Trace) -> None:
     """Fills in what the device knows once the script has ended."""
     trace.actions = _sim.actions()
     trace.rows = _sim.rows()
     trace.groups = _sim.groups()
     trace.sites = _sim.sites()
+    if trace.steps == 0:
+        _sort_what_is_there(trace.memory)
     index = torch.npu.current_device()
     free, capacity = torch.npu.mem_get_info(index)
     memory = trace.memory

@@ -1,0 +1,135 @@
+"""What `npu-plan estimate` is asked: the shape of a transformer and how it is spread over NPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch_cann.plan.errors import PlanError
+
+
+@dataclass(frozen=True)
+class Model:
+    """A decoder. Sizes as in Hugging Face configurations; ``ffn`` counts one of the two matrices of a gated unit."""
+
+    layers: int
+    hidden: int
+    heads: int
+    vocab: int
+    ffn: int
+    kv_heads: int = 0  # 0: as many as heads
+    head_dim: int = 0  # 0: hidden / heads
+    gated: bool = True
+    tied_embeddings: bool = False
+    experts: int = 0
+    top_k: int = 0
+    expert_ffn: int = 0  # 0: ffn
+    shared_ffn: int = 0
+    dense_layers: int = 0  # leading layers without experts
+    window: int = 0  # attention looks back so far; 0: over everything
+    window_share: float = 1.0  # share of the layers that have the window
+    latent: bool = False  # multi-head latent attention, as in DeepSeek-V2
+    post_norms: int = 0  # further norms per layer, as in Gemma 2
+    linear_bias: bool = False
+
+    @property
+    def kv(self) -> int:
+        return self.kv_heads or self.heads
+
+    @property
+    def head(self) -> int:
+        return self.head_dim or self.hidden // self.heads
+
+    @property
+    def matmul_parameters(self) -> float:
+        """Weights that a token is multiplied with, the head included and the embedding not."""
+        attention = self.hidden * self.head * (2 * self.heads + 2 * self.kv)
+        matrices = 3 if self.gated else 2
+        dense = matrices * self.hidden * self.ffn
+        used = dense
+        if self.experts:
+            routed = matrices * self.hidden * (self.top_k * (self.expert_ffn or self.ffn) + self.shared_ffn)
+            used = (dense * self.dense_layers + routed * (self.layers - self.dense_layers)) / self.layers
+        return self.layers * (attention + used) + self.hidden * self.vocab
+
+    def flops_per_token(self, sequence: int) -> float:
+        """Model FLOPs, forward and backward, causal attention, no recomputation: what MFU is defined by."""
+        return 6 * self.matmul_parameters + 6 * sequence * self.heads * self.head * self.layers
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a step is spread. ``world`` = tp * cp * dp * pp."""
+
+    sequence: int
+    micro_batch: int
+    global_batch: int
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    dp: int = 1
+    vpp: int = 1  # model chunks per pipeline stage
+    sequence_parallel: bool = True
+    zero: int = 0  # 1: optimizer states over the data-parallel ranks
+    recompute: str = "none"  # none, selective (attention scores), attention (all but attention), full
+    stage_layers: tuple[int, ...] = ()  # uneven stages
+    fused_collectives: bool = False  # MC2: matrix products fused with the tensor-parallel collectives
+    overlap_gradients: bool = False
+    overlap_parameters: bool = False
+    ulysses: bool = True  # context parallelism by all_to_all, else a ring
+    flash: bool = True
+    fused_norm: bool = True
+    fused_rotary: bool = True
+    fused_gated: bool = True
+    reuse_master: bool = False  # 16-bit weights live in the upper half of the fp32 masters
+    fp16: bool = False
+    fused_gradients: bool = False  # weight gradients added up inside the product
+    rotary: bool = True
+    dropout: bool = False
+
+    @property
+    def world(self) -> int:
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def micro_batches(self) -> int:
+        return max(1, round(self.global_batch / (self.dp * self.micro_batch)))
+
+    def layers_of(self, stage: int, model: Model) -> int:
+        return self.stage_layers[stage] if self.stage_layers else model.layers // self.pp
+
+
+def check(model: Model, layout: Layout) -> None:
+    """Raises PlanError with one sentence for a layout that cannot be."""
+    for name in ("tp", "pp", "cp", "ep", "dp", "vpp", "micro_batch", "global_batch", "sequence"):
+        if getattr(layout, name) < 1:
+            raise PlanError(f"{name} must be at least 1, but is {getattr(layout, name)}")
+    if model.heads % layout.tp:
+        raise PlanError(f"tensor parallelism {layout.tp} does not divide the {model.heads} attention heads")
+    if model.kv % layout.tp and layout.tp % model.kv:
+        raise PlanError(f"tensor parallelism {layout.tp} neither divides nor is divided by the {model.kv} key-value heads")
+    if layout.stage_layers:
+        if len(layout.stage_layers) != layout.pp or sum(layout.stage_layers) != model.layers:
+            raise PlanError(
+                f"the stages' layers {list(layout.stage_layers)} must be {layout.pp} numbers that sum up to {model.layers}"
+            )
+    elif model.layers % (layout.pp * layout.vpp):
+        raise PlanError(f"{layout.pp} stages of {layout.vpp} chunks do not divide the {model.layers} layers")
+    if layout.global_batch % (layout.dp * layout.micro_batch):
+        raise PlanError(
+            f"{layout.dp} data-parallel ranks of micro-batch {layout.micro_batch} do not divide the global batch "
+            f"{layout.global_batch}"
+        )
+    if layout.sequence % (layout.cp * (layout.tp if layout.sequence_parallel else 1)):
+        raise PlanError(f"the sequence {layout.sequence} does not divide over cp {layout.cp} and tp {layout.tp}")
+    if model.experts and model.experts % layout.ep:
+        raise PlanError(f"expert parallelism {layout.ep} does not divide the {model.experts} experts")
+    if layout.ep > 1 and (layout.dp * layout.cp) % layout.ep:
+        raise PlanError(f"expert parallelism {layout.ep} does not divide the {layout.dp * layout.cp} data-parallel ranks")
+    if layout.recompute not in ("none", "selective", "attention", "full"):
+        raise PlanError(f"recompute is none, selective, attention or full, not {layout.recompute!r}")
+
+
+def with_fields(layout: Layout, **changes: Any) -> Layout:
+    return replace(layout, **changes)
