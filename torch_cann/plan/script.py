@@ -105,11 +105,34 @@ def environment(job: Job, rank: int) -> dict[str, str]:
 # ---- what stands in for the other ranks and for the disk ------------------------------------------------------------
 
 
+class _Store(dist.Store):
+    """The key-value store of a job whose other ranks are not there: what they would have written is empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: Any) -> None:
+        self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
+
+    def get(self, key: str) -> bytes:
+        return self._values.get(key, b"")
+
+    def add(self, key: str, amount: int) -> int:
+        total = int(self._values.get(key, b"0")) + amount
+        self._values[key] = str(total).encode()
+        return total
+
+    def wait(self, *_: Any) -> None:
+        """Nobody is late."""
+
+    def check(self, keys: list[str]) -> bool:
+        return True
+
+
 def _rendezvous(rank: int, world_size: int) -> Any:
     def handler(url: str, *_: Any, **__: Any) -> Iterator[tuple[Any, int, int]]:
-        from torch._C._distributed_c10d import FakeStore
-
-        yield FakeStore(), rank, world_size
+        yield _Store(), rank, world_size
 
     return handler
 
@@ -222,7 +245,7 @@ class _Watcher:
 
 def _sort_what_is_there(memory: Memory) -> None:
     """Parameters and gradients of a script whose optimizer never came to a step, from the objects that live."""
-    parameters = [item for item in gc.get_objects() if isinstance(item, torch.nn.Parameter)]
+    parameters = [item for item in gc.get_objects() if issubclass(type(item), torch.nn.Parameter)]
     memory.parameters = _storage_bytes(parameters)
     memory.gradients = _storage_bytes([item.grad for item in parameters if item.grad is not None])
 
