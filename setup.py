@@ -5,6 +5,7 @@ build compiles only what changed.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,18 +20,23 @@ SHIMS = ("torch_npu", "cann", "npu_plan")
 
 
 class CMakeBuild(build_ext):
-    """Runs CMake once and lets it place _C.so and lib/ inside the torch_cann package being built."""
+    """Runs CMake, which places _C.so and lib/ in the source package, and copies them into the package being built.
+
+    In the sources too, because Python started in the root of a checkout imports the package from there.
+    """
 
     def build_extension(self, ext: Extension) -> None:
-        package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        sources, package = ROOT / "torch_cann", Path(self.get_ext_fullpath(ext.name)).resolve().parent
         tree = ROOT / "build" / "cmake"
         tree.mkdir(parents=True, exist_ok=True)
         jobs = os.environ.get("MAX_JOBS", str(os.cpu_count() or 2))
         subprocess.check_call(
-            ["cmake", "-S", str(ROOT), "-B", str(tree), "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}",
-             f"-DCANN_PACKAGE_DIR={package}"]
+            ["cmake", "-S", str(ROOT), "-B", str(tree), "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}"]
         )
         subprocess.check_call(["cmake", "--build", str(tree), "--parallel", jobs])
+        if package != sources:
+            shutil.copytree(sources / "lib", package / "lib", dirs_exist_ok=True)
+            shutil.copy2(sources / "_C.so", package)
         self.write_torch_npu_metadata(package.parent)
 
     def get_ext_filename(self, fullname: str) -> str:
