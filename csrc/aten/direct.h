@@ -193,11 +193,15 @@ inline void bump_versions_if(bool written, const auto& argument) {
   }
 }
 
-template <class Op, class Schema>
+// For an operator without a fast path.
+struct NoFastPath {};
+
+// `Fast` is what is tried first: a class of aten/fast_pointwise.h.
+template <class Op, class Schema, class Fast = NoFastPath>
 struct DirectKernel;
 
-template <class Op, class R, class... A>
-struct DirectKernel<Op, R(A...)> {
+template <class Op, class Fast, class R, class... A>
+struct DirectKernel<Op, R(A...), Fast> {
   // Kernels that may resize or replace the storage of an argument.
   static constexpr bool kWrites =
       std::is_void_v<R> || std::is_reference_v<R> || (std::is_same_v<A, at::Tensor&> || ...);
@@ -208,6 +212,20 @@ struct DirectKernel<Op, R(A...)> {
   }
 
   static R run(A... args) {
+    if constexpr (std::is_same_v<Fast, NoFastPath>) {
+      return call_on_aliases(static_cast<A&&>(args)...);
+    } else if constexpr (std::is_same_v<R, at::Tensor>) {
+      at::Tensor result;
+      if (Fast::run(result, args...)) return result;
+      return call_on_aliases(static_cast<A&&>(args)...);
+    } else {
+      if (Fast::run(args...)) return std::get<0>(std::tie(args...));
+      return call_on_aliases(static_cast<A&&>(args)...);
+    }
+  }
+
+ private:
+  static R call_on_aliases(A... args) {
     AliasScope scope;
     std::tuple<ArgOf<A, std::is_void_v<R>>...> aliases{ArgOf<A, std::is_void_v<R>>(scope, static_cast<A&&>(args))...};
     if constexpr (!kCopiesBetweenDevices<Op>) scope.check_devices(Op::name);
@@ -235,17 +253,23 @@ struct DirectKernel<Op, R(A...)> {
   }
 };
 
-template <class Op>
+template <class Op, class Fast>
 void register_one_direct(torch::Library& library) {
   std::string name(Op::name);
   if (*Op::overload_name != '\0') name.append(".").append(Op::overload_name);
-  library.impl(name.c_str(), TORCH_FN((DirectKernel<Op, typename Op::schema>::call)));
+  library.impl(name.c_str(), TORCH_FN((DirectKernel<Op, typename Op::schema, Fast>::call)));
 }
 
 // Registers a direct kernel for each operator. `library` implements "aten" for PrivateUse1.
 template <class... Ops>
 void register_direct(torch::Library& library) {
-  (register_one_direct<Ops>(library), ...);
+  (register_one_direct<Ops, NoFastPath>(library), ...);
+}
+
+// The same for operators that try a fast path first.
+template <class Fast, class... Ops>
+void register_fast(torch::Library& library) {
+  (register_one_direct<Ops, Fast>(library), ...);
 }
 
 }  // namespace cann::aten

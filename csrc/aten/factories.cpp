@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
 
+#include "aten/factories.h"
 #include "aten/register.h"
 #include "runtime/caching_allocator.h"
 #include "runtime/errors.h"
@@ -63,6 +64,12 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
 }
 
 }  // namespace
+
+at::Tensor empty_contiguous(c10::IntArrayRef size, at::ScalarType dtype, c10::Device device) {
+  return to_npu(at::detail::empty_generic(size, caching_allocator::host_view_allocator(device.index()), kCpuKeys, dtype,
+                                          at::MemoryFormat::Contiguous),
+                device);
+}
 
 void register_factories(torch::Library& aten) {
   aten.impl("empty.memory_format", TORCH_FN(empty_memory_format));

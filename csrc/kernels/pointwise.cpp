@@ -1,5 +1,7 @@
 #include "kernels/pointwise.h"
 
+#include <utility>
+
 #include "kernels/vec.h"
 
 namespace cann::kernels::CANN_KERNEL_SET {
@@ -26,25 +28,33 @@ CANN_INLINE Vec apply(Vec a, Vec b, Vec c, Vec s) {
   if constexpr (kOp == kReciprocal) return broadcast(1.0f) / a;
   if constexpr (kOp == kNeg) return -a;
   if constexpr (kOp == kAbs) return abs(a);
+  if constexpr (kOp == kClampMin) return select((IntVec)(s > a), s, a);
+  if constexpr (kOp == kClampMax) return select((IntVec)(s < a), s, a);
+  if constexpr (kOp == kReluBackward) return select((IntVec)(b <= Vec{}), Vec{}, a);
 }
 
 constexpr bool reads_b(Pointwise op) {
   using enum Pointwise;
   return op == kAdd || op == kMul || op == kDiv || op == kMaximum || op == kMinimum || op == kLerp || op == kAddcmul ||
-         op == kAddcdiv;
+         op == kAddcdiv || op == kReluBackward;
 }
 
 constexpr bool reads_c(Pointwise op) { return op == Pointwise::kAddcmul || op == Pointwise::kAddcdiv; }
 
-template <Pointwise kOp, class T>
+template <Pointwise kOp, class T, bool kStream = false>
 void pointwise_range(void* out_, const void* a_, const void* b_, const void* c_, float s, int64_t n) {
   T* out = static_cast<T*>(out_);
   const T *a = static_cast<const T*>(a_), *b = static_cast<const T*>(b_), *c = static_cast<const T*>(c_);
   const Vec scalar = broadcast(s);
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    store(out + i,
-          apply<kOp>(load(a + i), reads_b(kOp) ? load(b + i) : Vec{}, reads_c(kOp) ? load(c + i) : Vec{}, scalar));
+    const Vec result =
+        apply<kOp>(load(a + i), reads_b(kOp) ? load(b + i) : Vec{}, reads_c(kOp) ? load(c + i) : Vec{}, scalar);
+    if constexpr (kStream) {
+      stream(out + i, result);
+    } else {
+      store(out + i, result);
+    }
   }
   if (const int64_t rest = n - i; rest > 0) {
     store_some(out + i,
@@ -52,20 +62,19 @@ void pointwise_range(void* out_, const void* a_, const void* b_, const void* c_,
                           reads_c(kOp) ? load_some(c + i, rest) : Vec{}, scalar),
                rest);
   }
+  if constexpr (kStream) finish_streaming();
 }
 
 template <int... kOps>
-struct OpList {};
-
-template <int... kOps>
-constexpr PointwiseKernels make_table(OpList<kOps...>) {
-  return {
-      {{&pointwise_range<static_cast<Pointwise>(kOps), float>, &pointwise_range<static_cast<Pointwise>(kOps), BFloat16>,
-        &pointwise_range<static_cast<Pointwise>(kOps), Half>}...}};
+constexpr PointwiseKernels make_table(std::integer_sequence<int, kOps...>) {
+  return {.table = {{&pointwise_range<static_cast<Pointwise>(kOps), float>,
+                     &pointwise_range<static_cast<Pointwise>(kOps), BFloat16>,
+                     &pointwise_range<static_cast<Pointwise>(kOps), Half>}...},
+          .streaming = {&pointwise_range<static_cast<Pointwise>(kOps), float, /*kStream=*/true>...}};
 }
 
 }  // namespace
 
-extern const PointwiseKernels pointwise = make_table(OpList<0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14>{});
+extern const PointwiseKernels pointwise = make_table(std::make_integer_sequence<int, kPointwiseOps>{});
 
 }  // namespace cann::kernels::CANN_KERNEL_SET

@@ -12,23 +12,26 @@
 namespace cann::kernels {
 
 enum class Pointwise {
-  kAdd,         // fma(b, s, a)
-  kMul,         // a * b
-  kDiv,         // a / b
-  kMaximum,     // max(a, b), NaN if either is
-  kMinimum,     // min(a, b), NaN if either is
-  kAddScalar,   // a + s
-  kMulScalar,   // a * s
-  kDivScalar,   // a / s
-  kLerp,        // |s| < 0.5: fma(b - a, s, a), else fma(-(b - a), 1 - s, b)
-  kAddcmul,     // fma(s * b, c, a)
-  kAddcdiv,     // a + (s * b) / c
-  kSqrt,        // sqrt(a)
-  kReciprocal,  // 1 / a
-  kNeg,         // -a
-  kAbs,         // |a|
+  kAdd,           // fma(b, s, a)
+  kMul,           // a * b
+  kDiv,           // a / b
+  kMaximum,       // max(a, b), NaN if either is
+  kMinimum,       // min(a, b), NaN if either is
+  kAddScalar,     // a + s
+  kMulScalar,     // a * s
+  kDivScalar,     // a / s
+  kLerp,          // |s| < 0.5: fma(b - a, s, a), else fma(-(b - a), 1 - s, b)
+  kAddcmul,       // fma(s * b, c, a)
+  kAddcdiv,       // a + (s * b) / c
+  kSqrt,          // sqrt(a)
+  kReciprocal,    // 1 / a
+  kNeg,           // -a
+  kAbs,           // |a|
+  kClampMin,      // max(a, s); a if equal or NaN
+  kClampMax,      // min(a, s); a if equal or NaN
+  kReluBackward,  // b <= 0 ? 0 : a
 };
-inline constexpr int kPointwiseOps = 15;
+inline constexpr int kPointwiseOps = 18;
 
 // out[i] = f(a[i], b[i], c[i]; s) for i < n, in the formulas of Pointwise; ranges a formula does not name are not read.
 // `out` may be one of the others, but must not overlap them otherwise. 16-bit elements are computed in float and
@@ -37,6 +40,8 @@ using PointwiseKernel = void (*)(void* out, const void* a, const void* b, const 
 
 struct PointwiseKernels {
   PointwiseKernel table[kPointwiseOps][kElements];
+  // For float32, storing past the caches: for results larger than these. `out` must be aligned to 64 bytes.
+  PointwiseKernel streaming[kPointwiseOps];
 
   PointwiseKernel get(Pointwise op, Element element) const {
     return table[static_cast<int>(op)][static_cast<int>(element)];

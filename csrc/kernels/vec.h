@@ -102,6 +102,21 @@ CANN_INLINE Vec load(const float* p) {
 }
 CANN_INLINE void store(float* p, Vec v) { memcpy(p, &v, sizeof(v)); }
 
+// store() past the caches, to a `p` aligned to the vector: without it a line is read before it is overwritten.
+// finish_streaming() makes such stores visible to other threads.
+#if defined(__AVX512F__)
+CANN_INLINE void stream(float* p, Vec v) { _mm512_stream_ps(p, v); }
+#elif defined(__AVX2__)
+CANN_INLINE void stream(float* p, Vec v) { _mm256_stream_ps(p, v); }
+#else
+CANN_INLINE void stream(float* p, Vec v) { store(p, v); }
+#endif
+CANN_INLINE void finish_streaming() {
+#if defined(__AVX2__)
+  _mm_sfence();
+#endif
+}
+
 #if defined(__AVX512F__)
 CANN_INLINE Vec load(const BFloat16* p) {
   const __m256i half = _mm256_loadu_si256((const __m256i*)p);
