@@ -7,6 +7,7 @@
 
 #include "runtime/allocation_redirect.h"
 #include "runtime/caching_allocator.h"
+#include "runtime/errors.h"
 #include "runtime/layouts.h"
 #include "runtime/tensor_impl_access.h"
 #include "runtime/thread_cache.h"
@@ -52,6 +53,15 @@ at::Tensor copy_into_hbm(const at::Tensor& host, c10::DeviceIndex device) {
   at::Tensor copy = at::empty_strided(host.sizes(), host.strides(), host.options());
   copy.copy_(host);
   return copy;
+}
+
+// A CPU kernel would read address 0. Efficient zero tensors have no memory by design.
+void check_not_freed(const TensorImpl& tensor) {
+  TORCH_CHECK(tensor.key_set().has(c10::DispatchKey::ZeroTensor), "an operator got a tensor of shape ", tensor.sizes(),
+              " on ", tensor.device(),
+              " whose storage has 0 bytes: it was resized to 0, as FSDP does to parameters between their uses. Resize "
+              "it (untyped_storage().resize_()) or gather the parameter first",
+              error_suffix(ErrModule::PTA, ErrCode::PARAM));
 }
 
 bool in_hbm(const StorageImpl& storage) {
@@ -126,6 +136,7 @@ const at::Tensor& AliasScope::entry_for(const at::Tensor& tensor, bool written) 
 const at::Tensor& AliasScope::add_dense(const at::Tensor& tensor, bool written) {
   const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  if (C10_UNLIKELY(storage->data() == nullptr && impl.numel() != 0)) check_not_freed(impl);
   const bool borrows = !written && C10_LIKELY(typeid(*storage) == typeid(NPUStorageImpl));
   auto host = borrows ? intrusive_ptr<StorageImpl>::reclaim(static_cast<NPUStorageImpl*>(storage)->host().get())
                       : host_storage_of(impl.unsafe_storage());

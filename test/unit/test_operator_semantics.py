@@ -308,3 +308,13 @@ def test_boxed_and_direct_kernels_agree(run_python):
         "print(repr(l.item()))"
     )
     assert run_python(code) == run_python(code, TORCH_CANN_DIRECT_OPS="0")
+
+
+@pytest.mark.parametrize("use", [lambda x: x + 1, lambda x: x.mul_(2), lambda x: x.cos(), lambda x: x.cpu(), lambda x: x.sum()])
+def test_memory_that_was_freed_is_refused(use):
+    x = torch.ones(4, device="npu")
+    x.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match="whose storage has 0 bytes"):
+        use(x)
+    x.untyped_storage().resize_(16)
+    assert x.fill_(2).tolist() == [2] * 4
