@@ -44,6 +44,10 @@ def _register() -> None:
 
         distributed.register()
 
+    from torch_cann import ops
+
+    ops.register()
+
 
 _environment.fill_in()
 _register()

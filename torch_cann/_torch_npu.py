@@ -7,12 +7,14 @@ import torch
 
 
 def __getattr__(name: str):
-    if name.startswith("npu_"):
-        operator = getattr(torch.ops.npu, name, None)
+    if name.startswith("__"):
+        raise AttributeError(f"module 'torch_npu' has no attribute '{name}'")
+    for namespace in (torch.ops.npu, torch.ops.atb):
+        operator = getattr(namespace, name, None)
         if operator is not None:
             return operator
-    elif isinstance(getattr(torch, name, None), torch.dtype):
+    if isinstance(getattr(torch, name, None), torch.dtype):
         return getattr(torch, name)
-    elif not name.startswith("__") and importlib.util.find_spec(f"torch_cann.{name}") is not None:
+    if importlib.util.find_spec(f"torch_cann.{name}") is not None:
         return importlib.import_module(f"torch_cann.{name}")
     raise AttributeError(f"module 'torch_npu' has no attribute '{name}'")

@@ -3,16 +3,48 @@
 #include <memory>
 #include <vector>
 
+#include "aten/npu/families.h"
+#include "aten/npu/registry.h"
 #include "sim/env.h"
 
 namespace cann::aten {
 namespace {
 
 // Registrations live as long as their Library; the process never undoes them.
-torch::Library& library(const char* ns, c10::DispatchKey key) {
+torch::Library& library(torch::Library::Kind kind, const char* ns, std::optional<c10::DispatchKey> key) {
   static auto& all = *new std::vector<std::unique_ptr<torch::Library>>;
-  all.push_back(std::make_unique<torch::Library>(torch::Library::IMPL, ns, key, __FILE__, __LINE__));
+  all.push_back(std::make_unique<torch::Library>(kind, ns, key, __FILE__, __LINE__));
   return *all.back();
+}
+torch::Library& library(const char* ns, c10::DispatchKey key) { return library(torch::Library::IMPL, ns, key); }
+
+// Operators of namespace "npu", which PyTorch does not have: schemas and kernels.
+void register_npu_operators() {
+  npu::Registry ops({.schemas = library(torch::Library::FRAGMENT, "npu", std::nullopt),
+                     .atb_schemas = library(torch::Library::FRAGMENT, "atb", std::nullopt),
+                     .npu = sim::Env::get().dry_run ? nullptr : &library("npu", c10::DispatchKey::PrivateUse1),
+                     .meta = library("npu", c10::DispatchKey::Meta),
+                     .autograd = library("npu", c10::DispatchKey::AutogradPrivateUse1),
+                     .autocast = library("npu", c10::DispatchKey::AutocastPrivateUse1)});
+  npu::register_activation(ops);
+  npu::register_norm(ops);
+  npu::register_rotary(ops);
+  npu::register_fusion_attention(ops);
+  npu::register_attention_parts(ops);
+  npu::register_loss(ops);
+  npu::register_dropout(ops);
+  npu::register_linear(ops);
+  npu::register_grouped_matmul(ops);
+  npu::register_indexing(ops);
+  npu::register_format(ops);
+  npu::register_moe_permute(ops);
+  npu::register_moe_routing(ops);
+  npu::register_optimizer(ops);
+  npu::register_status(ops);
+  npu::register_refused_attention(ops);
+  npu::register_refused_experts(ops);
+  npu::register_refused_others(ops);
+  npu::register_refused_quantised(ops);
 }
 
 }  // namespace
@@ -25,6 +57,7 @@ void register_operators() {
   register_copy(aten);
   library("_", c10::DispatchKey::AutocastPrivateUse1).fallback(torch::CppFunction::makeFallthrough());
   register_autocast(library("aten", c10::DispatchKey::AutocastPrivateUse1));
+  register_npu_operators();
   if (sim::Env::get().dry_run) {
     register_dry(aten, library("_", c10::DispatchKey::PrivateUse1));
     return;

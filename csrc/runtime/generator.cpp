@@ -112,11 +112,16 @@ c10::intrusive_ptr<c10::TensorImpl> NPUGeneratorImpl::get_state() const {
   return state.getIntrusivePtr();
 }
 
-at::Generator NPUGeneratorImpl::next() {
+std::pair<uint64_t, uint64_t> NPUGeneratorImpl::take() {
   const std::lock_guard lock(mutex_);
-  const uint64_t key = mix(seed_ + 0x9e3779b97f4a7c15ULL * (offset_ / kOffsetStep + 1));
+  const uint64_t offset = offset_;
   offset_ += kOffsetStep;
-  return host_generator_for(key);
+  return {seed_, offset};
+}
+
+at::Generator NPUGeneratorImpl::next() {
+  const auto [seed, offset] = take();
+  return host_generator_for(mix(seed + 0x9e3779b97f4a7c15ULL * (offset / kOffsetStep + 1)));
 }
 
 NPUGeneratorImpl* NPUGeneratorImpl::clone_impl() const {

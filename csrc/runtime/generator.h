@@ -9,6 +9,8 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/GeneratorImpl.h>
 
+#include <utility>
+
 #include "runtime/device.h"
 
 namespace cann {
@@ -28,6 +30,9 @@ class NPUGeneratorImpl final : public c10::GeneratorImpl {
   // The CPU generator for one operator; the offset has been advanced. Locks the state while it does so. The caller
   // owns the result.
   at::Generator next();
+  // The (seed, offset) one operator draws its numbers from when it has a generator of its own; the offset has been
+  // advanced. Locks the state while it does so.
+  std::pair<uint64_t, uint64_t> take();
 
   static c10::DeviceType device_type() { return kNPU; }
 

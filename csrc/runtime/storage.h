@@ -30,6 +30,12 @@ class NPUStorageImpl final : public c10::StorageImpl {
   bool values_known() const { return values_known_; }
   void set_values_known(bool known) { values_known_ = known; }
 
+  // The private format (aclFormat) the tensor was cast to, kNoFormat for the base format of its sizes. Only metadata:
+  // the bytes are always in the order of the strides, but the storage has the size that the format needs.
+  static constexpr int32_t kNoFormat = -1;
+  int32_t format() const { return format_; }
+  void set_format(int32_t format) { format_ = format; }
+
   // Storages come and go with every tensor: freed ones are kept in a small per-thread list.
   static void* operator new(size_t size);
   static void operator delete(void* ptr);
@@ -37,6 +43,7 @@ class NPUStorageImpl final : public c10::StorageImpl {
  private:
   c10::intrusive_ptr<c10::StorageImpl> host_;
   bool values_known_ = false;
+  int32_t format_ = kNoFormat;
 };
 
 // The npu storage over an existing CPU storage whose memory is HBM of `device`.

@@ -3,6 +3,7 @@
 from torch_cann import _C as _C
 from torch_cann import npu, utils
 from torch_cann._torch_npu import __getattr__ as __getattr__
+from torch_cann.ops import Format as Format
 from torch_cann.version import TORCH_NPU as __version__
 
-__all__ = ["__version__", "npu", "utils"]
+__all__ = ["Format", "__version__", "npu", "utils"]
