@@ -41,6 +41,10 @@ void register_npu_operators() {
   npu::register_moe_routing(ops);
   npu::register_optimizer(ops);
   npu::register_status(ops);
+  npu::register_quant(ops);
+  npu::register_infer_attention(ops);
+  npu::register_sparse_attention(ops);
+  npu::register_recurrence(ops);
   npu::register_refused_attention(ops);
   npu::register_refused_experts(ops);
   npu::register_refused_others(ops);

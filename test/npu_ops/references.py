@@ -268,3 +268,36 @@ def bert_adam(var, m, v, lr, b1, b2, eps, g, limit, norm, wd):
     g = g * limit / norm if 0 < limit < norm else g
     m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
     return var - lr * (m / (v.sqrt() + eps) + wd * var), m, v
+
+
+def masked_causal_conv(x, weight, mask=None):
+    taps = len(weight)
+    padded = F.pad(x, (0, 0, 0, 0, taps - 1, 0))
+    y = sum(weight[w] * padded[w:w + len(x)] for w in range(taps))
+    return y if mask is None else y * mask.T[..., None]
+
+
+def gated_delta_rule(q, k, v, state, beta=None, scale=None, actual_seq_lengths=None, ssm_state_indices=None,
+                     num_accepted_tokens=None, g=None):
+    """Token by token; state t is kept in its slot, and a sequence starts from its last accepted token's."""
+    state, out, group, t = state.clone(), torch.empty_like(v), v.size(1) // k.size(1), 0
+    for i, count in enumerate(actual_seq_lengths.tolist()):
+        start = t if num_accepted_tokens is None else t + int(num_accepted_tokens[i]) - 1
+        current = state[ssm_state_indices[start]].clone()
+        for t in range(t, t + count):
+            for head in range(v.size(1)):
+                s, key = current[head], k[t, head // group]
+                s *= 1 if g is None else g[t, head].exp()
+                s += (1 if beta is None else beta[t, head]) * torch.outer(v[t, head] - s @ key, key)
+                out[t, head] = scale * s @ q[t, head // group]
+            state[ssm_state_indices[t]] = current
+        t += 1
+    return out, state
+
+
+def scatter_list(tensors, indices, updates, mask=None):
+    result = [t.clone() for t in tensors]
+    for i, begin in enumerate(indices.tolist()):
+        if mask is None or mask[i]:
+            result[i][:, begin:begin + updates.size(2)] = updates[i]
+    return result

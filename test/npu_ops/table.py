@@ -134,6 +134,18 @@ for reduction in (0, 1, 2):
             lambda g, x, t, r, log_target: torch.autograd.functional.vjp(
                 lambda v: F.kl_div(v, t, reduction="none", log_target=log_target), x,
                 g.expand_as(x))[1] / (x.numel() if r == 1 else 1), name=f"{reduction}-{log_target}")
+        add("kl_div_target_backward",
+            lambda r=reduction, l=log_target: args(torch.tensor(1.5).double(), rand(3, 4), positive(3, 4), r, log_target=l),
+            lambda g, x, t, r, log_target: torch.autograd.functional.vjp(
+                lambda v: F.kl_div(x, v, reduction="none", log_target=log_target), t,
+                g.expand_as(x))[1] / (x.numel() if r == 1 else 1), name=f"{reduction}-{log_target}")
+    for weighted in (False, True):
+        add("npu_binary_cross_entropy_with_logits_backward",
+            lambda r=reduction, w=weighted: args(rand(3, 4) if r == 0 else torch.tensor(1.5).double(), rand(3, 4), positive(3, 4) / 2,
+                                                 positive(4) if w else None, positive(4) if w else None, r),
+            lambda g, x, t, w, p, r: torch.autograd.functional.vjp(
+                lambda v: F.binary_cross_entropy_with_logits(v, t, w, pos_weight=p, reduction=("none", "mean", "sum")[r]),
+                x, g)[1], name=f"{reduction}-{weighted}", factor=2)
     add("l1_loss_backward", lambda r=reduction: args(torch.tensor(1.5).double(), rand(3, 4), rand(3, 4), r),
         lambda g, x, t, r: (x - t).sign() * g / (x.numel() if r == 1 else 1), name=f"{reduction}")
 
@@ -177,6 +189,68 @@ for op in ("npu_convolution_transpose_backward", "npu_conv_transpose2d_backward"
 add("npu_conv_transpose3d_backward", lambda: args(rand(1, 2, 2, 2, 2), rand(1, 3, 3, 3, 3), rand(2, 3, 2, 2, 2), [0] * 3, [0] * 3,
                                                   [1] * 3, [1] * 3, 1, [True] * 3), transposed_conv_grads, factor=4)
 
+
+
+def older_conv_grads(g, x, w, kernel, s, p, d, mask):
+    return torch.ops.aten.convolution_backward(g, x, w, [w.size(0)], s, p, d, False, [0, 0], 1, mask)
+
+
+def depthwise_grads(g, x, w, kernel, s, p, d, mask):
+    return torch.ops.aten.convolution_backward(g, x, w, [0], s, p, d, False, [0, 0], x.size(1), [*mask, False])[:2]
+
+
+add("slow_conv_dilated2d_backward",
+    lambda: args(rand(2, 3, 3, 2), rand(2, 4, 7, 6), rand(3, 4, 3, 3), [3, 3], [1, 1], [0, 0], [2, 2], [True] * 3),
+    older_conv_grads, factor=4)
+add("slow_conv_transpose2d_backward",
+    lambda: args(rand(2, 3, 8, 9), rand(2, 4, 3, 4), rand(4, 3, 3, 3), [3, 3], [2, 2], [0, 0], [1, 0], [1, 1], [True] * 3),
+    lambda g, x, w, k, s, p, o, d, mask: torch.ops.aten.convolution_backward(g, x, w, [3], s, p, d, True, o, 1, mask), factor=4)
+for multiplier in (1, 2):
+    add("_conv_depthwise2d_backward",
+        lambda m=multiplier: args(rand(2, 3 * m, 5, 4), rand(2, 3, 5, 4), rand(3 * m, 1, 3, 3), [3, 3], [1, 1], [1, 1], [1, 1],
+                                  [True] * 2), depthwise_grads, factor=4, name=str(multiplier))
+add("npu_transpose_batchmatmul",
+    lambda: args(rand(4, 3, 5), rand(3, 5, 2), perm_x1=[1, 0, 2]), lambda x, w, perm_x1: (x.transpose(0, 1) @ w).transpose(0, 1),
+    name="default", factor=2)
+add("npu_transpose_batchmatmul",
+    lambda: args(rand(4, 3, 5), rand(3, 2, 5), perm_x1=[1, 0, 2], perm_x2=[0, 2, 1], perm_y=[0, 1, 2]),
+    lambda x, w, **_: x.transpose(0, 1) @ w.mT, name="permuted", factor=2)
+add("npu_transpose_batchmatmul",
+    lambda: args(rand(4, 3, 5), rand(4, 5, 2), batch_split_factor=2),
+    lambda x, w, batch_split_factor: torch.stack([t.transpose(0, 1).flatten(1) for t in (x @ w).chunk(2)]), name="split", factor=2)
+for kind, reference in (("", lambda y, z: y), ("relu", lambda y, z: y.relu()), ("gelu_erf", lambda y, z: F.gelu(y)),
+                        ("gelu_tanh", lambda y, z: F.gelu(y, approximate="tanh")), ("add", torch.add), ("mul", torch.mul)):
+    add("npu_fused_matmul",
+        lambda k=kind: args(rand(3, 4), rand(4, 5), bias=rand(5) if k in ("", "relu") else None,
+                            x3=rand(3, 5) if k in ("add", "mul") else None, fused_op_type=k),
+        lambda a, b, bias, x3, fused_op_type, f=reference: f(a @ b if bias is None else a @ b + bias, x3), name=kind, factor=3)
+
+# ---- Along a sequence
+for sizes in ((7, 2, 4, 3), (2, 1, 3, 4), (1, 2, 2, 1)):
+    for with_mask in (False, True):
+
+        def conv_args(sizes=sizes, with_mask=with_mask):
+            tokens, batch, width, taps = sizes
+            return args(rand(tokens, batch, width), rand(taps, width), mask=ints(2, batch, tokens).bool() if with_mask else None)
+
+        add("npu_masked_causal_conv1d", conv_args, R.masked_causal_conv, grad=(0, 1), name=f"{sizes}-{with_mask}", factor=2)
+for with_gates in (False, True):
+    for accepted in (False, True):
+
+        def delta_args(with_gates=with_gates, accepted=accepted):
+            tokens = 5
+            return args(rand(tokens, 2, 4) / 2, rand(tokens, 2, 4) / 2, rand(tokens, 4, 3), rand(6, 4, 3, 4),
+                        beta=positive(tokens, 4) / 2 if with_gates else None, scale=0.5,
+                        actual_seq_lengths=torch.tensor([2, 3], dtype=torch.int32),
+                        ssm_state_indices=torch.tensor([5, 1, 0, 2, 4], dtype=torch.int32),
+                        num_accepted_tokens=torch.tensor([2, 3], dtype=torch.int32) if accepted else None,
+                        g=-positive(tokens, 4) if with_gates else None)
+
+        add("npu_recurrent_gated_delta_rule_functional", delta_args, R.gated_delta_rule, name=f"{with_gates}-{accepted}",
+            dtypes=EXACT, factor=2)
+        add("npu_recurrent_gated_delta_rule", delta_args, lambda *a, **k: R.gated_delta_rule(*a, **k)[0],
+            name=f"{with_gates}-{accepted}", dtypes=EXACT, factor=2)
+
 # ---- Views, fills, gathers
 add("npu_transpose", lambda: args(rand(2, 3, 4), [2, 0, 1]), lambda x, p: x.permute(p))
 add("npu_reshape", lambda: args(rand(2, 3, 4), [4, -1]), lambda x, s: x.reshape(s))
@@ -210,6 +284,14 @@ for op in ("npu_scatter_nd_update", "npu_scatter_nd_update_"):
         lambda x, i, u: x.index_put((i[:, 0], i[:, 1]), u), name="elements")
 for op in ("scatter_update", "scatter_update_"):
     add(op, lambda: args(rand(3, 2, 6, 4), torch.tensor([0, 5, 2]), rand(3, 2, 1, 4), -2), R.scatter_update)
+for dim in (0, 1):
+    add("npu_scatter", lambda d=dim: args(rand(4, 4), ints(4, 4, dtype=torch.int32), rand(4), d),
+        lambda x, i, u, d: x.scatter(d, i.long().unsqueeze(d), u.unsqueeze(d)), name=f"{dim}")
+add("npu_scatter", lambda: args(rand(4, 3), ints(4, 1, 3), rand(1, 3), 0), lambda x, i, u, d: x.scatter(d, i, u), name="kept")
+for with_mask in (False, True):
+    add("npu_scatter_list",
+        lambda m=with_mask: args([rand(2, 6, 3), rand(2, 5, 3)], torch.tensor([4, 1], dtype=torch.int32), rand(2, 2, 2, 3),
+                                 torch.tensor([1, 0], dtype=torch.uint8) if m else None), R.scatter_list, name=str(with_mask))
 for op in ("_npu_index_add", "_npu_index_add_"):
     add(op, lambda: args(rand(4, 3), ints(4, 5), rand(5, 3), alpha=2), lambda x, i, s, alpha: x.index_add(0, i, s, alpha=alpha),
         factor=4)

@@ -20,6 +20,10 @@ void register_moe_permute(Registry& ops);
 void register_moe_routing(Registry& ops);
 void register_optimizer(Registry& ops);
 void register_status(Registry& ops);
+void register_quant(Registry& ops);
+void register_infer_attention(Registry& ops);
+void register_sparse_attention(Registry& ops);
+void register_recurrence(Registry& ops);
 
 // Operators that are known and not implemented.
 void register_refused_attention(Registry& ops);

@@ -8,6 +8,7 @@
 #include "aten/npu/families.h"
 #include "aten/npu/registry.h"
 #include "aten/npu/support.h"
+#include "aten/npu/types.h"
 #include "runtime/storage.h"
 
 namespace cann::aten::npu {
@@ -188,45 +189,7 @@ Tensor unsafe_empty_with_format(IntArrayRef size, std::optional<at::ScalarType> 
   return empty_with_format(size, dtype, layout, device, pin_memory, acl_format, std::nullopt);
 }
 
-// ---- Types. A number below 256 is a torch.dtype's, as PyTorch passes it for an int; 256 and above are aclDataType's
-// that PyTorch may lack.
-
-constexpr int64_t kAclTypes = 256;
-
-at::ScalarType type_of_number(int64_t number) {
-  switch (number) {
-    case kAclTypes + 0:
-      return at::kFloat;
-    case kAclTypes + 1:
-      return at::kHalf;
-    case kAclTypes + 2:
-      return at::kChar;
-    case kAclTypes + 3:
-      return at::kInt;
-    case kAclTypes + 4:
-      return at::kByte;
-    case kAclTypes + 6:
-      return at::kShort;
-    case kAclTypes + 9:
-      return at::kLong;
-    case kAclTypes + 11:
-      return at::kDouble;
-    case kAclTypes + 12:
-      return at::kBool;
-    case kAclTypes + 27:
-      return at::kBFloat16;
-    case kAclTypes + 35:
-      return at::kFloat8_e5m2;
-    case kAclTypes + 36:
-      return at::kFloat8_e4m3fn;
-    default:
-      CANN_CHECK_SUPPORTED(number >= 0 && number < static_cast<int64_t>(at::ScalarType::NumOptions),
-                           "npu_dtype_cast: type ", number,
-                           " is neither a torch.dtype nor an aclDataType (less 256) "
-                           "that PyTorch has");
-      return static_cast<at::ScalarType>(number);
-  }
-}
+// ---- Types
 
 Tensor copied_as(const Tensor& input, at::ScalarType type) {
   return input.to(type, /*non_blocking=*/false, /*copy=*/true);
@@ -237,7 +200,9 @@ variable_list scalar_type_cast_derivative(Context<scalar_type_cast>& c) {
   const Tensor input = c.input<0>();
   return {Operator<"_npu_dtype_cast_backward", scalar_type_cast>::call(c.grad(0), input.scalar_type())};
 }
-Tensor dtype_cast(const Tensor& input, int64_t dtype, Integers) { return copied_as(input, type_of_number(dtype)); }
+Tensor dtype_cast(const Tensor& input, int64_t dtype, Integers) {
+  return copied_as(input, type_of_number(dtype, "npu_dtype_cast"));
+}
 Tensor dtype_cast_backward(const Tensor& grad, at::ScalarType type, Integers, Integers) {
   return copied_as(grad, type);
 }

@@ -4,6 +4,7 @@
 #include "aten/npu/families.h"
 #include "aten/npu/host_values.h"
 #include "aten/npu/registry.h"
+#include "aten/npu/types.h"
 
 namespace cann::aten::npu {
 namespace {
@@ -203,11 +204,8 @@ std::vector<Tensor> grouped_shape(const GroupedCall& c, const std::optional<std:
   return y;
 }
 
-std::optional<at::ScalarType> type_of_number(Integers number) {
-  if (!number.has_value()) return std::nullopt;
-  CANN_CHECK_SUPPORTED(*number >= 0 && *number < static_cast<int64_t>(at::ScalarType::NumOptions),
-                       "npu_grouped_matmul: output_dtype ", *number, " is not a torch.dtype");
-  return static_cast<at::ScalarType>(*number);
+std::optional<at::ScalarType> optional_type(Integers number) {
+  return number.has_value() ? std::optional(type_of_number(*number, "npu_grouped_matmul")) : std::nullopt;
 }
 int64_t group_type_or_lists(Integers group_type) { return group_type.value_or(-1); }
 
@@ -231,7 +229,7 @@ std::vector<Tensor> grouped_matmul(TensorList x, TensorList weight, OptionalList
                          .split_item = split_item.value_or(0),
                          .group_type = group_type_or_lists(group_type),
                          .act_type = act_type.value_or(0),
-                         .output_type = type_of_number(output_dtype)};
+                         .output_type = optional_type(output_dtype)};
   check_call(call, offset, activation_input);
   if constexpr (kShape) {
     return grouped_shape(call, std::nullopt, group_list_type.value_or(0),

@@ -245,6 +245,50 @@ Tensor scatter_update_shape(const Tensor& input, const Tensor&, const Tensor&, i
 }
 Tensor& scatter_update_shape_(Tensor& input, const Tensor&, const Tensor&, int64_t) { return input; }
 
+// The list's form of it: list[i] along `axis` from indices[i] takes updates[i], where mask[i].
+void scatter_list_(TensorList list, const Tensor& indices, const Tensor& updates, const OptionalTensor& mask,
+                   std::string_view reduce, int64_t axis) {
+  constexpr const char* kOp = "npu_scatter_list";
+  CANN_CHECK_SUPPORTED(reduce == "update", kOp, ": reduce must be 'update', but got '", reduce, "'");
+  CANN_CHECK_OP(
+      indices.dim() == 1 && indices.size(0) == static_cast<int64_t>(list.size()) && updates.size(0) == indices.size(0),
+      kOp, ": indices and updates need one entry for each of the ", list.size(), " tensors, but have sizes ",
+      indices.sizes(), " and ", updates.sizes());
+  const Tensor begins = indices.to(at::kCPU, at::kLong);
+  const Tensor kept = has(mask) ? mask->to(at::kCPU, at::kBool) : at::ones({indices.size(0)}, at::kBool);
+  for (int64_t i = 0; i < indices.size(0); ++i) {
+    if (!kept[i].item<bool>()) continue;
+    const Tensor& target = list[static_cast<size_t>(i)];
+    const Tensor update = updates.select(0, i);
+    target.narrow(axis, begins[i].item<int64_t>(), update.size(axis)).copy_(update);
+  }
+}
+std::vector<Tensor> scatter_list(TensorList list, const Tensor& indices, const Tensor& updates,
+                                 const OptionalTensor& mask, std::string_view reduce, int64_t axis) {
+  std::vector<Tensor> result;
+  for (const Tensor& t : list) result.push_back(fresh(t));
+  scatter_list_(result, indices, updates, mask, reduce, axis);
+  return result;
+}
+void scatter_list_shape_(TensorList, const Tensor&, const Tensor&, const OptionalTensor&, std::string_view, int64_t) {}
+std::vector<Tensor> scatter_list_shape(TensorList list, const Tensor&, const Tensor&, const OptionalTensor&,
+                                       std::string_view, int64_t) {
+  std::vector<Tensor> result;
+  for (const Tensor& t : list) result.push_back(at::empty_like(t, at::MemoryFormat::Contiguous));
+  return result;
+}
+
+/// One element of each line along dim is replaced; indices and updates may lack that dimension.
+Tensor scatter(const Tensor& input, const Tensor& indices, const Tensor& updates, int64_t dim) {
+  const Tensor positions = indices.to(at::kLong);
+  if (positions.dim() == input.dim()) return input.scatter(dim, positions, updates);
+  const int64_t d = wrap_dim(input, dim);
+  CANN_CHECK_OP(positions.dim() == input.dim() - 1 && updates.dim() == positions.dim(),
+                "npu_scatter: indices and updates must have the dimensions of input, or all but dim, but input has ",
+                input.dim(), ", indices ", indices.dim(), " and updates ", updates.dim());
+  return input.scatter(d, positions.unsqueeze(d), updates.unsqueeze(d));
+}
+
 Tensor& index_add_(Tensor& input, const Tensor& index, const Tensor& source, const Scalar& alpha) {
   return input.index_add_(0, index.to(at::kLong), source, alpha);
 }
@@ -316,6 +360,13 @@ void register_scatters(Registry& ops) {
       "(Tensor input, Tensor indices, Tensor updates, int axis) -> Tensor");
   ops.add<"scatter_update_", scatter_update_, scatter_update_shape_>(
       "(Tensor(a!) input, Tensor indices, Tensor updates, int axis) -> Tensor(a!)");
+  ops.add_native<"npu_scatter_list_", scatter_list_, scatter_list_shape_>(
+      "(Tensor(a!)[] input, Tensor indices, Tensor updates, Tensor? mask=None, str reduce='update', int axis=-2) -> "
+      "()");
+  ops.add_native<"npu_scatter_list", scatter_list, scatter_list_shape>(
+      "(Tensor[] input, Tensor indices, Tensor updates, Tensor? mask=None, str reduce='update', int axis=-2) -> "
+      "Tensor[]");
+  ops.add<"npu_scatter", scatter>("(Tensor input, Tensor indices, Tensor updates, int dim) -> Tensor");
   ops.add<"_npu_index_add", index_add>("(Tensor input, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor");
   ops.add<"_npu_index_add_", index_add_>(
       "(Tensor(a!) input, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor(a!)");

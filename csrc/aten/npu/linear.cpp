@@ -108,6 +108,71 @@ variable_list convolution_transpose_derivative(Context<convolution_transpose>& c
   return {dx, dw, has(bias) && db.defined() ? db.to(bias->scalar_type()) : Tensor()};
 }
 
+// PyTorch's older convolutions, whose gradients are those of convolution.
+Gradients3 dilated2d_backward(const Tensor& grad, const Tensor& input, const Tensor& weight, IntArrayRef,
+                              IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, Mask3 mask) {
+  return convolution_backward(input, grad, weight, stride, padding, dilation, /*groups=*/1, mask);
+}
+Gradients3 slow_transpose2d_backward(const Tensor& grad, const Tensor& input, const Tensor& weight, IntArrayRef,
+                                     IntArrayRef stride, IntArrayRef padding, IntArrayRef output_padding,
+                                     IntArrayRef dilation, Mask3 mask) {
+  return convolution_transpose_backward(input, grad, weight, padding, output_padding, stride, dilation, /*groups=*/1,
+                                        mask);
+}
+std::tuple<Tensor, Tensor> depthwise2d_backward(const Tensor& grad, const Tensor& input, const Tensor& weight,
+                                                IntArrayRef, IntArrayRef stride, IntArrayRef padding,
+                                                IntArrayRef dilation, std::array<bool, 2> mask) {
+  auto [dx, dw, db] =
+      convolution_backward(input, grad, weight, stride, padding, dilation, input.size(1), {mask[0], mask[1], false});
+  return {dx, dw};
+}
+
+// ---- Products with something behind them
+
+// A batched product of permuted operands, permuted again. perm_y is (1, 0, 2) unless given: (M, B, N). A split factor
+// above 1 makes that (factor, M, B * N / factor).
+Tensor transpose_batchmatmul(const Tensor& input, const Tensor& weight, const OptionalTensor& bias,
+                             const OptionalTensor& scale, at::OptionalIntArrayRef perm_x1,
+                             at::OptionalIntArrayRef perm_x2, at::OptionalIntArrayRef perm_y,
+                             std::optional<int64_t> batch_split_factor) {
+  constexpr const char* kOp = "npu_transpose_batchmatmul";
+  CANN_CHECK_SUPPORTED(!has(scale), kOp, ": scale, which makes the result int8, is not implemented");
+  CANN_CHECK_OP(input.dim() == 3 && weight.dim() == 3, kOp,
+                ": input and weight must have 3 dimensions, but have sizes ", input.sym_sizes(), " and ",
+                weight.sym_sizes());
+  const auto permuted = [](const Tensor& t, at::OptionalIntArrayRef perm) {
+    return perm.has_value() && !perm->empty() ? t.permute(*perm) : t;
+  };
+  Tensor y = at::bmm(permuted(input, perm_x1), permuted(weight, perm_x2));
+  if (has(bias)) y = y.add(bias->to(y.scalar_type()));
+  y = perm_y.has_value() && !perm_y->empty() ? y.permute(*perm_y) : y.transpose(0, 1);
+  const int64_t factor = batch_split_factor.value_or(1);
+  if (factor > 1) {
+    CANN_CHECK_OP(y.sym_size(1) % factor == 0, kOp, ": batch_split_factor ", factor, " must divide the batch of ",
+                  y.sym_size(1));
+    y = y.reshape_symint({y.sym_size(0), factor, y.sym_size(1) / factor * y.sym_size(2)}).transpose(0, 1);
+  }
+  return y.contiguous();
+}
+
+Tensor fused_matmul(const Tensor& x1, const Tensor& x2, const OptionalTensor& bias, const OptionalTensor& x3,
+                    std::string_view fused_op) {
+  constexpr const char* kOp = "npu_fused_matmul";
+  Tensor y = at::matmul(x1, x2);
+  if (has(bias)) y = y.add(bias->to(y.scalar_type()));
+  if (fused_op.empty()) return y;
+  if (fused_op == "16cast32") return y.to(at::kFloat);
+  if (fused_op == "relu") return y.relu();
+  if (fused_op == "gelu_erf") return at::gelu(y);
+  if (fused_op == "gelu_tanh") return at::gelu(y, "tanh");
+  CANN_CHECK_OP(fused_op == "add" || fused_op == "mul", kOp,
+                ": fused_op_type must be one of '', add, mul, relu, "
+                "gelu_erf, gelu_tanh and 16cast32, but got '",
+                fused_op, "'");
+  CANN_CHECK_OP(has(x3), kOp, ": fused_op_type '", fused_op, "' needs x3");
+  return fused_op == "add" ? y.add(*x3) : y.mul(*x3);
+}
+
 // ---- Schemas that several operators share
 
 constexpr const char* kConvolution =
@@ -163,6 +228,22 @@ void register_linear(Registry& ops) {
   ops.add_native<"npu_conv_transpose2d", convolution_transpose>(kTranspose).autocast_lower();
   ops.add_native<"npu_conv_transpose2d_backward", convolution_transpose_backward>(kTransposeBackward);
   ops.add_native<"npu_conv_transpose3d_backward", convolution_transpose_backward>(kTransposeBackward);
+  ops.add_native<"slow_conv_dilated2d_backward", dilated2d_backward>(
+      "(Tensor grad_output, Tensor input, Tensor weight, int[2] kernel_size, int[2] stride, int[2] padding, int[2] "
+      "dilation, bool[3] output_mask) -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)");
+  ops.add_native<"slow_conv_transpose2d_backward", slow_transpose2d_backward>(
+      "(Tensor grad_output, Tensor input, Tensor weight, int[2] kernel_size, int[2] stride, int[2] padding, int[2] "
+      "output_padding, int[2] dilation, bool[3] output_mask) -> (Tensor grad_input, Tensor grad_weight, Tensor "
+      "grad_bias)");
+  ops.add_native<"_conv_depthwise2d_backward", depthwise2d_backward>(
+      "(Tensor grad_output, Tensor input, Tensor weight, int[2] kernel_size, int[2] stride, int[2] padding, int[2] "
+      "dilation, bool[2] output_mask) -> (Tensor grad_input, Tensor grad_weight)");
+
+  ops.add_native<"npu_transpose_batchmatmul", transpose_batchmatmul>(
+      "(Tensor input, Tensor weight, *, Tensor? bias=None, Tensor? scale=None, int[]? perm_x1=None, int[]? "
+      "perm_x2=None, int[]? perm_y=None, int? batch_split_factor=1) -> Tensor");
+  ops.add_native<"npu_fused_matmul", fused_matmul>(
+      "(Tensor x1, Tensor x2, *, Tensor? bias=None, Tensor? x3=None, str fused_op_type='') -> Tensor");
 }
 
 }  // namespace cann::aten::npu

@@ -253,6 +253,27 @@ Tensor l1_loss_backward(const Tensor& grad, const Tensor& input, const Tensor& t
   return reduction == at::Reduction::Mean ? d.div_(static_cast<double>(input.numel())) : d;
 }
 
+// The gradient of kl_div with respect to its target.
+Tensor kl_div_target_backward(const Tensor& grad, const Tensor& input, const Tensor& target, int64_t reduction,
+                              bool log_target) {
+  Tensor d = log_target ? target.exp().mul_(target.add(1).sub_(input)) : target.log().add_(1).sub_(input);
+  if (!log_target) d.masked_fill_(target.le(0), 0);
+  d.mul_(grad);
+  return reduction == at::Reduction::Mean ? d.div_(static_cast<double>(input.numel())) : d;
+}
+
+Tensor bce_with_logits_backward(const Tensor& grad, const Tensor& input, const Tensor& target,
+                                const OptionalTensor& weight, const OptionalTensor& pos_weight, int64_t reduction) {
+  const Tensor x = wide(input), t = wide(target);
+  // d/dx of -(pos t log s + (1 - t) log(1 - s)) is (1 - t) - (1 - t + pos t) (1 - s)
+  const Tensor negative = t.neg().add_(1);
+  const Tensor both = has(pos_weight) ? negative.add(t.mul(*pos_weight)) : at::ones_like(t);
+  Tensor d = negative.sub(both.mul(x.neg().sigmoid_())).mul_(wide(grad));
+  if (has(weight)) d = d.mul(*weight);
+  if (reduction == at::Reduction::Mean) d.div_(static_cast<double>(input.numel()));
+  return d.to(input.scalar_type());
+}
+
 }  // namespace
 
 void register_loss(Registry& ops) {
@@ -294,6 +315,11 @@ void register_loss(Registry& ops) {
       "Tensor)");
   ops.add<"kl_div_backward", kl_div_backward>(
       "(Tensor grad_output, Tensor input, Tensor target, int reduction=Mean, *, bool log_target=False) -> Tensor");
+  ops.add<"kl_div_target_backward", kl_div_target_backward>(
+      "(Tensor grad_output, Tensor input, Tensor target, int reduction=Mean, *, bool log_target=False) -> Tensor");
+  ops.add<"npu_binary_cross_entropy_with_logits_backward", bce_with_logits_backward>(
+      "(Tensor grad_output, Tensor input, Tensor target, Tensor? weight_opt, Tensor? pos_weight_opt, int reduction) "
+      "-> Tensor");
   ops.add<"l1_loss_backward", l1_loss_backward>(
       "(Tensor grad_output, Tensor input, Tensor target, int reduction) -> Tensor");
 }

@@ -340,63 +340,6 @@ constexpr Refused kRefused[] = {
      "attention_out, Tensor softmax_max, Tensor softmax_sum, *, Tensor? atten_mask=None, float scale_value=1.) -> "
      "(Tensor, Tensor, Tensor, Tensor, Tensor)",
      "a kernel of this kind of sparse attention"},
-    {"npu_fused_infer_attention_score",
-     "(Tensor query, Tensor key, Tensor value, *, Tensor? pse_shift=None, Tensor? atten_mask=None, SymInt[]? "
-     "actual_seq_lengths=None, SymInt[]? actual_seq_lengths_kv=None, Tensor? dequant_scale1=None, Tensor? "
-     "quant_scale1=None, Tensor? dequant_scale2=None, Tensor? quant_scale2=None, Tensor? quant_offset2=None, "
-     "Tensor? antiquant_scale=None, Tensor? antiquant_offset=None, Tensor? key_antiquant_scale=None, Tensor? "
-     "key_antiquant_offset=None, Tensor? value_antiquant_scale=None, Tensor? value_antiquant_offset=None, Tensor? "
-     "block_table=None, Tensor? query_padding_size=None, Tensor? kv_padding_size=None, Tensor? "
-     "key_shared_prefix=None, Tensor? value_shared_prefix=None, SymInt[]? actual_shared_prefix_len=None, Tensor? "
-     "query_rope=None, Tensor? key_rope=None, Tensor? key_rope_antiquant_scale=None, int num_heads=1, float "
-     "scale=1.0, int pre_tokens=2147483647, int next_tokens=2147483647, str input_layout=\"BSH\", int "
-     "num_key_value_heads=0, int sparse_mode=0, int inner_precise=0, int block_size=0, int antiquant_mode=0, int "
-     "key_antiquant_mode=0, int value_antiquant_mode=0, bool softmax_lse_flag=False) -> (Tensor, Tensor)",
-     "a kernel over key-value caches of inference"},
-    {"npu_fused_infer_attention_score.out",
-     "(Tensor query, Tensor key, Tensor value, *, Tensor? pse_shift=None, Tensor? atten_mask=None, SymInt[]? "
-     "actual_seq_lengths=None, SymInt[]? actual_seq_lengths_kv=None, Tensor? dequant_scale1=None, Tensor? "
-     "quant_scale1=None, Tensor? dequant_scale2=None, Tensor? quant_scale2=None, Tensor? quant_offset2=None, "
-     "Tensor? antiquant_scale=None, Tensor? antiquant_offset=None, Tensor? key_antiquant_scale=None, Tensor? "
-     "key_antiquant_offset=None, Tensor? value_antiquant_scale=None, Tensor? value_antiquant_offset=None, Tensor? "
-     "block_table=None, Tensor? query_padding_size=None, Tensor? kv_padding_size=None, Tensor? "
-     "key_shared_prefix=None, Tensor? value_shared_prefix=None, SymInt[]? actual_shared_prefix_len=None, Tensor? "
-     "query_rope=None, Tensor? key_rope=None, Tensor? key_rope_antiquant_scale=None, int num_heads=1, float "
-     "scale=1.0, int pre_tokens=2147483647, int next_tokens=2147483647, str input_layout=\"BSH\", int "
-     "num_key_value_heads=0, int sparse_mode=0, int inner_precise=0, int block_size=0, int antiquant_mode=0, int "
-     "key_antiquant_mode=0, int value_antiquant_mode=0, bool softmax_lse_flag=False, Tensor? workspace=None, "
-     "Tensor[] out) -> (Tensor, Tensor)",
-     "a kernel over key-value caches of inference"},
-    {"npu_fused_infer_attention_score_v2",
-     "(Tensor query, Tensor key, Tensor value, *, Tensor? query_rope=None, Tensor? key_rope=None, Tensor? "
-     "pse_shift=None, Tensor? atten_mask=None, SymInt[]? actual_seq_qlen=None, SymInt[]? actual_seq_kvlen=None, "
-     "Tensor? block_table=None, Tensor? dequant_scale_query=None, Tensor? dequant_scale_key=None, Tensor? "
-     "dequant_offset_key=None, Tensor? dequant_scale_value=None, Tensor? dequant_offset_value=None, Tensor? "
-     "dequant_scale_key_rope=None, Tensor? quant_scale_out=None, Tensor? quant_offset_out=None, Tensor? "
-     "quant_scale_p=None, Tensor? learnable_sink=None, int num_query_heads=1, int num_key_value_heads=0, float "
-     "softmax_scale=1.0, int pre_tokens=2147483647, int next_tokens=2147483647, str input_layout=\"BSH\", int "
-     "sparse_mode=0, int block_size=0, int query_quant_mode=0, int key_quant_mode=0, int value_quant_mode=0, int "
-     "inner_precise=0, bool return_softmax_lse=False, int? query_dtype=None, int? key_dtype=None, int? "
-     "value_dtype=None, int? query_rope_dtype=None, int? key_rope_dtype=None, int? key_shared_prefix_dtype=None, "
-     "int? value_shared_prefix_dtype=None, int? dequant_scale_query_dtype=None, int? dequant_scale_key_dtype=None, "
-     "int? dequant_scale_value_dtype=None, int? dequant_scale_key_rope_dtype=None, int? out_dtype=None) -> "
-     "(Tensor, Tensor)",
-     "a kernel over key-value caches of inference"},
-    {"npu_fused_infer_attention_score_v2.out",
-     "(Tensor query, Tensor key, Tensor value, *, Tensor? query_rope=None, Tensor? key_rope=None, Tensor? "
-     "pse_shift=None, Tensor? atten_mask=None, SymInt[]? actual_seq_qlen=None, SymInt[]? actual_seq_kvlen=None, "
-     "Tensor? block_table=None, Tensor? dequant_scale_query=None, Tensor? dequant_scale_key=None, Tensor? "
-     "dequant_offset_key=None, Tensor? dequant_scale_value=None, Tensor? dequant_offset_value=None, Tensor? "
-     "dequant_scale_key_rope=None, Tensor? quant_scale_out=None, Tensor? quant_offset_out=None, Tensor? "
-     "quant_scale_p=None, Tensor? learnable_sink=None, int num_query_heads=1, int num_key_value_heads=0, float "
-     "softmax_scale=1.0, int pre_tokens=2147483647, int next_tokens=2147483647, str input_layout=\"BSH\", int "
-     "sparse_mode=0, int block_size=0, int query_quant_mode=0, int key_quant_mode=0, int value_quant_mode=0, int "
-     "inner_precise=0, bool return_softmax_lse=False, int? query_dtype=None, int? key_dtype=None, int? "
-     "value_dtype=None, int? query_rope_dtype=None, int? key_rope_dtype=None, int? key_shared_prefix_dtype=None, "
-     "int? value_shared_prefix_dtype=None, int? dequant_scale_query_dtype=None, int? dequant_scale_key_dtype=None, "
-     "int? dequant_scale_value_dtype=None, int? dequant_scale_key_rope_dtype=None, int? out_dtype=None, Tensor? "
-     "workspace=None, Tensor[] out) -> (Tensor, Tensor)",
-     "a kernel over key-value caches of inference"},
     {"npu_gather_pa_kv_cache",
      "(Tensor key_cache, Tensor value_cache, Tensor block_tables, Tensor seq_lens, Tensor(a!) key, Tensor(b!) "
      "value, *, Tensor? seq_offset=None, bool is_seq_lens_cumsum=False) -> ()",
@@ -421,12 +364,6 @@ constexpr Refused kRefused[] = {
      "pre_tokens=9223372036854775807, int next_tokens=9223372036854775807, int attention_mode=0, int "
      "quant_scale_repo_mode=1, int tile_size=128, int rope_head_dim=64, int? key_dtype=None, int? "
      "value_dtype=None) -> Tensor",
-     "a kernel of this kind of sparse attention"},
-    {"npu_lightning_indexer",
-     "(Tensor query, Tensor key, Tensor weights, *, Tensor? actual_seq_lengths_query=None, Tensor? "
-     "actual_seq_lengths_key=None, Tensor? block_table=None, str layout_query=\"BSND\", str layout_key=\"BSND\", "
-     "int sparse_count=2048, int sparse_mode=3, int pre_tokens=9223372036854775807, int "
-     "next_tokens=9223372036854775807, bool return_value=False) -> (Tensor, Tensor)",
      "a kernel of this kind of sparse attention"},
     {"npu_lightning_indexer_grad",
      "(Tensor query, Tensor key, Tensor dy, Tensor sparse_indices, Tensor weights, Tensor? "
@@ -556,21 +493,6 @@ constexpr Refused kRefused[] = {
      "compress_lens=None, Tensor? compress_seq_offsets=None, Tensor? seq_lens=None, str? cache_mode='PA_NZ') -> "
      "(Tensor, Tensor)",
      "a kernel over key-value caches of inference"},
-    {"npu_sparse_flash_attention",
-     "(Tensor query, Tensor key, Tensor? value, Tensor sparse_indices, float scale_value, *, Tensor? "
-     "block_table=None, Tensor? actual_seq_lengths_query=None, Tensor? actual_seq_lengths_kv=None, Tensor? "
-     "query_rope=None, Tensor? key_rope=None, int sparse_block_size=1, str layout_query=\"BSND\", str "
-     "layout_kv=\"BSND\", int sparse_mode=3, int pre_tokens=9223372036854775807, int "
-     "next_tokens=9223372036854775807, int attention_mode=0, bool return_softmax_lse=False, Tensor? sinks=None) -> "
-     "(Tensor, Tensor, Tensor)",
-     "a kernel of this kind of sparse attention"},
-    {"npu_sparse_flash_attention_grad",
-     "(Tensor query, Tensor key, Tensor? value, Tensor sparse_indices, Tensor d_out, Tensor out, Tensor "
-     "softmax_max, Tensor softmax_sum, float scale_value, int sparse_block_size, Tensor? query_rope=None, Tensor? "
-     "key_rope=None, Tensor? actual_seq_qlen=None, Tensor? actual_seq_kvlen=None, str? layout=\"BSND\", int? "
-     "sparse_mode=3, int? pre_tokens=9223372036854775807, int? next_tokens=9223372036854775807, int? "
-     "attention_mode=0) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-     "a kernel of this kind of sparse attention"},
     {"npu_sparse_lightning_indexer_grad_kl_loss",
      "(Tensor query, Tensor key, Tensor query_index, Tensor key_index, Tensor weights, Tensor sparse_indices, "
      "Tensor softmax_max, Tensor softmax_sum, float scale_value, *, Tensor? query_rope=None, Tensor? "

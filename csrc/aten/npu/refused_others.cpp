@@ -14,10 +14,6 @@ struct Refused {
 
 // clang-format off
 constexpr Refused kRefused[] = {
-    {"_conv_depthwise2d_backward",
-     "(Tensor grad_output, Tensor input, Tensor weight, int[2] kernel_size, int[2] stride, int[2] padding, int[2] "
-     "dilation, bool[2] output_mask) -> (Tensor grad_input, Tensor grad_weight)",
-     "a published definition of its arithmetic"},
     {"_dropout_with_byte_mask",
      "(Tensor input, float p) -> (Tensor, Tensor)",
      "a published definition of its arithmetic"},
@@ -93,9 +89,6 @@ constexpr Refused kRefused[] = {
     {"int_repr",
      "(Tensor self) -> Tensor",
      "PyTorch's quantised tensors under this name; use torch.quantize_per_tensor and its kin"},
-    {"kl_div_target_backward",
-     "(Tensor grad_output, Tensor input, Tensor target, int reduction=Mean, *, bool log_target=False) -> Tensor",
-     "a published definition of its arithmetic"},
     {"matmul_double_backward",
      "(Tensor? grad_self, Tensor? grad_other, Tensor grad_out, Tensor input, Tensor other, bool[3] mask) -> "
      "(Tensor, Tensor, Tensor)",
@@ -116,10 +109,6 @@ constexpr Refused kRefused[] = {
      "max_total_size, bool change_coordinate_frame=False, bool transpose_box=False) -> (Tensor, Tensor, Tensor, "
      "Tensor)",
      "a kernel of this detection operator; torchvision has one for CPU tensors"},
-    {"npu_binary_cross_entropy_with_logits_backward",
-     "(Tensor grad_output, Tensor input, Tensor target, Tensor? weight_opt, Tensor? pos_weight_opt, int reduction) "
-     "-> Tensor",
-     "a published definition of its arithmetic"},
     {"npu_bounding_box_decode",
      "(Tensor rois, Tensor deltas, float means0, float means1, float means2, float means3, float stds0, float "
      "stds1, float stds2, float stds3, int[1] max_shape, float wh_ratio_clip) -> Tensor",
@@ -186,9 +175,6 @@ constexpr Refused kRefused[] = {
      "max_query_len=-1, Tensor? num_computed_tokens=None, Tensor? block_idx_first_scheduled_token=None, Tensor? "
      "block_idx_last_scheduled_token=None, Tensor? initial_state_idx=None, int? block_size=128, str? "
      "conv_mode=\"default\") -> ()",
-     "a kernel, which has not been written"},
-    {"npu_fused_matmul",
-     "(Tensor x1, Tensor x2, *, Tensor? bias=None, Tensor? x3=None, str fused_op_type='') -> Tensor",
      "a kernel, which has not been written"},
     {"npu_giou",
      "(Tensor input, Tensor gtboxes, bool trans=False, bool is_cross=False, int mode=0) -> Tensor",
@@ -277,12 +263,6 @@ constexpr Refused kRefused[] = {
      "Tensor bias, Tensor init_h, Tensor init_c, Tensor y, Tensor h, Tensor c, Tensor i, Tensor j, Tensor f, "
      "Tensor o, Tensor tanhc, bool flag_direction) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
      "a kernel in this operator's packed layout of gates; use torch.nn.LSTM or torch.nn.GRU"},
-    {"npu_masked_causal_conv1d",
-     "(Tensor input, Tensor weight, *, Tensor? mask=None) -> Tensor",
-     "a kernel, which has not been written"},
-    {"npu_masked_causal_conv1d_backward",
-     "(Tensor grad_output, Tensor input, Tensor weight, *, Tensor? mask=None) -> (Tensor, Tensor)",
-     "a kernel, which has not been written"},
     {"npu_masked_fill_range",
      "(Tensor input, Tensor start, Tensor end, Tensor value, int axis=-1) -> Tensor",
      "a kernel, which has not been written"},
@@ -346,16 +326,6 @@ constexpr Refused kRefused[] = {
     {"npu_random_choice_with_mask",
      "(Tensor x, int count=256, int seed=0, int seed2=0) -> (Tensor, Tensor)",
      "a kernel of this detection operator; torchvision has one for CPU tensors"},
-    {"npu_recurrent_gated_delta_rule",
-     "(Tensor query, Tensor key, Tensor value, Tensor(a!) state, *, Tensor? beta=None, float? scale=None, Tensor? "
-     "actual_seq_lengths=None, Tensor? ssm_state_indices=None, Tensor? num_accepted_tokens=None, Tensor? g=None, "
-     "Tensor? gk=None) -> Tensor",
-     "a kernel of this recurrence"},
-    {"npu_recurrent_gated_delta_rule_functional",
-     "(Tensor query, Tensor key, Tensor value, Tensor state, *, Tensor? beta=None, float? scale=None, Tensor? "
-     "actual_seq_lengths=None, Tensor? ssm_state_indices=None, Tensor? num_accepted_tokens=None, Tensor? g=None, "
-     "Tensor? gk=None) -> (Tensor, Tensor)",
-     "a kernel of this recurrence"},
     {"npu_renorm_backward",
      "(Tensor grad, Tensor input, Scalar p, int dim, Scalar maxnorm) -> Tensor",
      "a published definition of its arithmetic"},
@@ -380,17 +350,6 @@ constexpr Refused kRefused[] = {
     {"npu_rotated_overlaps",
      "(Tensor input, Tensor query_boxes, bool trans=False) -> Tensor",
      "a kernel of this detection operator; torchvision has one for CPU tensors"},
-    {"npu_scatter",
-     "(Tensor input, Tensor indices, Tensor updates, int dim) -> Tensor",
-     "a kernel, which has not been written"},
-    {"npu_scatter_list",
-     "(Tensor[] input, Tensor indices, Tensor updates, Tensor? mask=None, str reduce='update', int axis=-2) -> "
-     "Tensor[]",
-     "a kernel, which has not been written"},
-    {"npu_scatter_list_",
-     "(Tensor(a!)[] input, Tensor indices, Tensor updates, Tensor? mask=None, str reduce='update', int axis=-2) -> "
-     "()",
-     "a published definition of its arithmetic"},
     {"npu_sign_bits_pack",
      "(Tensor input, int size) -> Tensor",
      "a kernel, which has not been written"},
@@ -414,10 +373,6 @@ constexpr Refused kRefused[] = {
      "int? top_k_guess=32, Tensor? min_ps=None, int? ks_max=1024, bool? input_is_logits=True, str? "
      "post_sample='qSample', Generator? generator=None) -> (Tensor, Tensor)",
      "a kernel, which has not been written"},
-    {"npu_transpose_batchmatmul",
-     "(Tensor input, Tensor weight, *, Tensor? bias=None, Tensor? scale=None, int[]? perm_x1=None, int[]? "
-     "perm_x2=None, int[]? perm_y=None, int? batch_split_factor=1) -> Tensor",
-     "a kernel, which has not been written"},
     {"npu_yolo_boxes_encode",
      "(Tensor input, Tensor gt_bboxes, Tensor stride, bool performance_mode=False) -> Tensor",
      "a kernel of this detection operator; torchvision has one for CPU tensors"},
@@ -431,15 +386,6 @@ constexpr Refused kRefused[] = {
      "(int hidden_size, int tp_rank, int cmd, *, ScalarType? data_type=None, int? model_obf_seed_id=0, int? "
      "data_obf_seed_id=0, int? thread_num=4, float? obf_coefficient=1.0) -> Tensor",
      "a remote service that hardware deployments run beside it"},
-    {"slow_conv_dilated2d_backward",
-     "(Tensor grad_output, Tensor input, Tensor weight, int[2] kernel_size, int[2] stride, int[2] padding, int[2] "
-     "dilation, bool[3] output_mask) -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)",
-     "a published definition of its arithmetic"},
-    {"slow_conv_transpose2d_backward",
-     "(Tensor grad_output, Tensor input, Tensor weight, int[2] kernel_size, int[2] stride, int[2] padding, int[2] "
-     "output_padding, int[2] dilation, bool[3] output_mask) -> (Tensor grad_input, Tensor grad_weight, Tensor "
-     "grad_bias)",
-     "a published definition of its arithmetic"},
     {"stft_backward",
      "(Tensor grad_output, Tensor input, int n_fft, int? hop_length=None, int? win_length=None, Tensor? "
      "window=None, bool normalized=False, bool? onesided=None, bool? return_complex=None) -> Tensor",

@@ -101,9 +101,6 @@ constexpr Refused kRefused[] = {
     {"npu_anti_quant",
      "(Tensor x, Tensor scale, *, Tensor? offset=None, int? dst_dtype=None, int? src_dtype=None) -> Tensor",
      "a kernel for this quantised form"},
-    {"npu_convert_weight_to_int4pack",
-     "(Tensor weight, int inner_k_tiles=0) -> Tensor",
-     "a kernel for this quantised form"},
     {"npu_dequant_bias",
      "(Tensor x, Tensor weight_scale, Tensor? activation_scale, Tensor? bias, *, ScalarType? output_dtype=None) -> "
      "Tensor",
@@ -128,24 +125,12 @@ constexpr Refused kRefused[] = {
      "(Tensor input, *, str round_mode=\"rint\", int dst_type=296, int scale_alg=0, float dst_type_max=0.0) -> "
      "(Tensor, Tensor, Tensor)",
      "a kernel for this quantised form"},
-    {"npu_dynamic_block_quant",
-     "(Tensor x, *, float min_scale=0.0, str round_mode=\"rint\", int dst_type=1, int row_block_size=1, int "
-     "col_block_size=128, float dst_type_max=0.0) -> (Tensor y, Tensor scale)",
-     "a kernel for this quantised form"},
     {"npu_dynamic_dual_level_mx_quant",
      "(Tensor input, *, Tensor? smooth_scale=None, str round_mode=\"rint\") -> (Tensor, Tensor, Tensor)",
-     "a kernel for this quantised form"},
-    {"npu_dynamic_mx_quant",
-     "(Tensor input, *, int axis=-1, str round_mode=\"rint\", int dst_type=296, int block_size=32, int? "
-     "scale_alg=0, float dst_type_max=0.0, float max_low_bound=0.0) -> (Tensor, Tensor)",
      "a kernel for this quantised form"},
     {"npu_dynamic_mx_quant_with_dual_axis",
      "(Tensor input, *, str round_mode=\"rint\", int dst_type=296, int scale_alg=0, float? dst_type_max=0.0) -> "
      "(Tensor, Tensor, Tensor, Tensor)",
-     "a kernel for this quantised form"},
-    {"npu_dynamic_quant",
-     "(Tensor input, *, Tensor? smooth_scales=None, Tensor? group_index=None, int? dst_type=None, str "
-     "quant_mode=\"pertoken\", float dst_type_max=0.0) -> (Tensor, Tensor)",
      "a kernel for this quantised form"},
     {"npu_dynamic_quant_asymmetric",
      "(Tensor input, *, Tensor? smooth_scales=None, Tensor? group_index=None, int? dst_type=None, str "
@@ -210,11 +195,6 @@ constexpr Refused kRefused[] = {
      "(Tensor x, Tensor quantized_weight, Tensor weight_scale, Tensor group_list, *, Tensor? bias=None, Tensor? "
      "x_scale=None, Tensor? x_offset=None, Tensor? smooth_scale=None, str? quant_mode='pertoken') -> Tensor",
      "a kernel for this quantised form"},
-    {"npu_quant_matmul",
-     "(Tensor x1, Tensor x2, Tensor scale, *, Tensor? offset=None, Tensor? pertoken_scale=None, Tensor? bias=None, "
-     "int? output_dtype=None, int? x1_dtype=None, int? x2_dtype=None, int? pertoken_scale_dtype=None, int? "
-     "scale_dtype=None, int[]? group_sizes=None, Tensor? y_scale=None) -> Tensor",
-     "a kernel for this quantised form"},
     {"npu_quant_matmul_all_to_all",
      "(Tensor x1, Tensor x2, str hcom, int world_size, Tensor? bias=None, Tensor? x1_scale=None, Tensor? "
      "x2_scale=None, Tensor? common_scale=None, Tensor? x1_offset=None, Tensor? x2_offset=None, int? "
@@ -251,9 +231,6 @@ constexpr Refused kRefused[] = {
     {"npu_quant_scatter_",
      "(Tensor(a!) input, Tensor indices, Tensor updates, Tensor quant_scales, Tensor? quant_zero_points=None, int "
      "axis=-2, int quant_axis=-1, str reduce='update', int? dst_type=None, str? round_mode='rint') -> Tensor(a!)",
-     "a kernel for this quantised form"},
-    {"npu_quantize",
-     "(Tensor input, Tensor scales, Tensor? zero_points, int dtype, int axis=1, bool div_mode=True) -> Tensor",
      "a kernel for this quantised form"},
     {"npu_rms_norm_dynamic_mx_quant",
      "(Tensor x, Tensor gamma, *, Tensor? beta=None, float epsilon=1e-06, int scale_alg=0, str "
@@ -306,11 +283,6 @@ constexpr Refused kRefused[] = {
      "(Tensor x1, Tensor x2, int dtype, *, Tensor? bias=None, Tensor? x1_scale=None, Tensor? x2_scale=None, int[]? "
      "group_sizes=None, int[]? perm_x1=None, int[]? perm_x2=None, int[]? perm_y=None, int? batch_split_factor=1, "
      "int? x1_dtype=None, int? x2_dtype=None) -> Tensor",
-     "a kernel for this quantised form"},
-    {"npu_weight_quant_batchmatmul",
-     "(Tensor x, Tensor weight, Tensor antiquant_scale, Tensor? antiquant_offset=None, Tensor? quant_scale=None, "
-     "Tensor? quant_offset=None, Tensor? bias=None, int antiquant_group_size=0, int inner_precise=0, int? "
-     "weight_dtype=None) -> Tensor",
      "a kernel for this quantised form"},
     {"npu_weight_quant_preprocess",
      "(Tensor weight, Tensor weight_scale, int x_dtype, int weight_dtype, int weight_scale_dtype, Tensor? "
