@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -87,6 +88,20 @@ class DryWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
+// Whether writing all of `tensors` leaves their storages with known values only: they were known, or are covered whole.
+bool can_be_written_with_known(const std::vector<at::Tensor>& tensors) {
+  std::map<const void*, std::pair<size_t, size_t>> covered;  // storage -> its bytes, those written
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.device().type() != kNPU || can_become_known(tensor)) continue;
+    const c10::Storage& storage = tensor.storage();
+    if (storage.nbytes() > kKnownBytes) return false;
+    auto& [size, written] = covered[storage.unsafeGetStorageImpl()];
+    size = storage.nbytes();
+    written += tensor.nbytes();
+  }
+  return std::ranges::all_of(covered, [](const auto& entry) { return entry.second.second >= entry.second.first; });
+}
+
 c10::Device device_of(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs) {
   if (!outputs.empty()) return outputs[0].device();
   return inputs.empty() ? c10::Device(kNPU, current_device()) : inputs[0].device();
@@ -154,10 +169,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::run(Collective kind, OpType op, const 
                                               size_t bytes, const std::function<void()>& values) {
   const c10::Device device = device_of(inputs, outputs);
   charge_buffers(device, kGroupItself);
-  const bool known =
-      std::ranges::all_of(inputs, &values_known) && std::ranges::all_of(outputs, [](const at::Tensor& output) {
-        return output.device().type() != kNPU || can_become_known(output);
-      });
+  const bool known = std::ranges::all_of(inputs, &values_known) && can_be_written_with_known(outputs);
   if (known) values();
   for (const at::Tensor& output : outputs) set_values_known(output, known);
   const double us = simulator::topology().collective_us(kind, static_cast<double>(bytes), group_.shape);

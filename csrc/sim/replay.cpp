@@ -158,10 +158,11 @@ class Replay {
 
   [[noreturn]] void raise_stuck(size_t i) const {
     const Action& action = traces_[i].actions[states_[i].next];
-    throw std::runtime_error(
-        fmt::format("rank {} waits for ever at action {} of {}: a receive whose send, or a collective whose other "
-                    "member, never comes (event {})",
-                    traces_[i].rank, states_[i].next, traces_[i].actions.size(), action.event));
+    throw std::runtime_error(fmt::format(
+        "rank {} waits for ever at action {} of {} (event {}): its peer never starts the matching send, receive "
+        "or collective. Two ranks that each wait for their own send to end before they receive block each "
+        "other, as they do on the device",
+        traces_[i].rank, states_[i].next, traces_[i].actions.size(), action.event));
   }
 
   std::span<const RankTrace> traces_;

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torch_cann import _C
-from torch_cann.plan import analysis, calibration, html, perfetto, report
+from torch_cann.plan import analysis, calibration, explain, html, perfetto, report, shapes, tables
 from torch_cann.plan.errors import PlanError
 from torch_cann.plan.ranks import difference, discover, mirror_of, run_ranks
 from torch_cann.plan.script import Job, Trace
@@ -53,10 +53,108 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("arguments", nargs=argparse.REMAINDER)
     run.set_defaults(action=_run)
 
+    _add_estimating(commands)
     chips = commands.add_parser("chips", help="list the chips and their figures")
     chips.add_argument("--soc-file")
     chips.set_defaults(action=_chips)
     return parser
+
+
+def _add_estimating(commands: Any) -> None:
+    estimate = commands.add_parser("estimate", help="step time and memory of a transformer, without a script")
+    _add_outputs(estimate)
+    shapes.add_model(estimate)
+    shapes.add_layout(estimate, fixed=True)
+    estimate.set_defaults(action=_estimate)
+
+    search = commands.add_parser("search", help="the best layout of a transformer on a number of NPUs")
+    _add_outputs(search)
+    shapes.add_model(search)
+    shapes.add_layout(search, fixed=False)
+    search.add_argument("--npus", type=_positive, required=True)
+    search.add_argument("--limit", type=_positive, default=200, help="most layouts to run")
+    search.set_defaults(action=_search)
+
+    explained = commands.add_parser("explain", help="the sizing arithmetic of a model, and where its shortcuts hold")
+    _add_outputs(explained)
+    shapes.add_model(explained)
+    explained.add_argument("--sequence", type=_positive, default=2048)
+    explained.add_argument("--tokens", type=float, default=1e12, help="of the whole training")
+    explained.add_argument("--npus", type=_positive, default=8)
+    explained.add_argument("--mfu", type=float, default=0.45)
+    explained.add_argument("--gbps", type=float, default=100, help="bandwidth for the gradients, 1e9 bytes/s")
+    explained.add_argument("--batch", type=int, default=0, help="with --step-seconds: a claim to check")
+    explained.add_argument("--step-seconds", type=float, default=0.0)
+    explained.set_defaults(action=_explain)
+
+    exported = commands.add_parser("export", help="modelled times of operators and collectives as CSV")
+    exported.add_argument("--soc", default="Ascend910B2")
+    exported.add_argument("--soc-file")
+    exported.add_argument("--trace", type=Path, help="a JSON trace that `run --trace` wrote: its operators")
+    exported.add_argument("output", type=Path)
+    exported.set_defaults(action=_export)
+
+    calibrated = commands.add_parser("calibrate", help="compare a measured CSV with the model")
+    calibrated.add_argument("--soc", default="Ascend910B2")
+    calibrated.add_argument("--soc-file")
+    calibrated.add_argument("measured", type=Path)
+    calibrated.set_defaults(action=_calibrate)
+
+
+def _estimate(arguments: argparse.Namespace) -> int:
+    from torch_cann.plan import estimate
+
+    model, layout = shapes.model_of(arguments), shapes.layout_of(arguments)
+    summary = estimate.summarize(model, layout, calibration.given(arguments.calibration))
+    summary["mirror"] = f"Pipeline bubble {summary['bubble']:.1%}; stages run: {len(summary['ranks'])} of {layout.pp}, the others are equal."
+    _write(summary, "npu-plan estimate", arguments)
+    over = [rank for rank in summary["ranks"] if rank["memory"]["peak"] > rank["memory"]["capacity"]]
+    if over:
+        memory = over[0]["memory"]
+        raise PlanError(
+            f"rank {over[0]['rank']} needs {memory['peak'] / 2**30:.1f} GiB of {memory['capacity'] / 2**30:.1f}: "
+            "try more tensor or pipeline parallelism, --zero 1 or --recompute full",
+            _DOES_NOT_FIT,
+        )
+    return 0
+
+
+def _search(arguments: argparse.Namespace) -> int:
+    from torch_cann.plan import search
+
+    model, base = shapes.model_of(arguments), shapes.layout_of(arguments)
+    factor = calibration.given(arguments.calibration).factor
+    found = search.search(model, base, arguments.npus, factor, arguments.limit)
+    tokens = base.global_batch * base.sequence
+    best = {id(candidate) for candidate in search.frontier(found)}
+    print(f"{len(found)} layouts of {arguments.npus} x {arguments.soc}; * is on the frontier of time and memory")
+    for candidate in found[:20]:
+        mark = "*" if id(candidate) in best else " "
+        fits = "" if candidate.fits else "  does not fit"
+        print(f" {mark} {candidate.describe():<46}{report.duration(candidate.seconds):>10}"
+              f"{tokens / candidate.seconds:>14,.0f} tokens/s{candidate.peak / 2**30:>8.1f} GiB{fits}")
+    if not found[0].fits:
+        raise PlanError("none of these layouts fits in HBM", _DOES_NOT_FIT)
+    return 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    soc = _C._sim.soc(arguments.soc)
+    print(explain.explain(
+        shapes.model_of(arguments), soc, sequence=arguments.sequence, tokens=arguments.tokens, world=arguments.npus,
+        mfu=arguments.mfu, gbps=arguments.gbps, batch=arguments.batch, step_seconds=arguments.step_seconds))
+    print("\n" + explain.article(soc))
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    print(f"{tables.export(arguments.output, arguments.trace)} rows written to {arguments.output}")
+    return 0
+
+
+def _calibrate(arguments: argparse.Namespace) -> int:
+    print(tables.compare(arguments.measured))
+    return 0
 
 
 def _chips(_: argparse.Namespace) -> int:

@@ -16,11 +16,15 @@ _VARIABLES = {
 def _set_environment(arguments: list[str]) -> None:
     os.environ["TORCH_CANN_DRY_RUN"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if arguments[:1] and arguments[0] in ("estimate", "search"):
+        # The reference program runs whether it fits or not, so that what is missing can be said.
+        os.environ["TORCH_CANN_HBM_MB"] = str(1 << 20)
+        os.environ["TORCH_CANN_DEVICE_COUNT"] = "8"
     for position, argument in enumerate(arguments):
         if argument.endswith(".py") or argument == "-m":
             return  # what follows belongs to the script
         name, equals, value = argument.partition("=")
-        if name in _VARIABLES:
+        if name in _VARIABLES and not (name == "--hbm-mb" and arguments[0] in ("estimate", "search")):
             following = arguments[position + 1 : position + 2]
             os.environ[_VARIABLES[name]] = value if equals else "".join(following)
 

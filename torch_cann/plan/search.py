@@ -1,0 +1,88 @@
+"""`npu-plan search`: the layouts of a model on a given number of NPUs, run one by one, best first."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch_cann import _C
+from torch_cann.plan import estimate
+from torch_cann.plan.errors import PlanError
+from torch_cann.plan.layout import Layout, Model, check, with_fields
+
+
+@dataclass(frozen=True)
+class Candidate:
+    layout: Layout
+    seconds: float  # of a step, after calibration
+    peak: int  # bytes of the fullest stage
+    fits: bool
+
+    def describe(self) -> str:
+        p = self.layout
+        text = f"tp{p.tp} pp{p.pp} dp{p.dp}"
+        text += f" cp{p.cp}" if p.cp > 1 else ""
+        text += f" ep{p.ep}" if p.ep > 1 else ""
+        text += f" vpp{p.vpp}" if p.vpp > 1 else ""
+        return f"{text} mbs{p.micro_batch} recompute={p.recompute}"
+
+
+def _powers(limit: int) -> list[int]:
+    return [2**i for i in range(limit.bit_length()) if 2**i <= limit]
+
+
+def _state_bytes(model: Model, layout: Layout) -> float:
+    """Least bytes of weights, gradients and optimizer states on a card, to skip what cannot fit without running it."""
+    matrices = 3 if model.gated else 2
+    experts = matrices * model.hidden * (model.expert_ffn or model.ffn) * model.experts
+    attention = model.hidden * model.head * (2 * model.heads + 2 * model.kv)
+    dense = matrices * model.hidden * model.ffn if not model.experts else 0
+    weights = model.layers * ((attention + dense) / layout.tp + experts / (layout.tp * layout.ep)) / layout.pp
+    return weights * (2 + 4 + 12 / (layout.dp * layout.cp if layout.zero else 1))
+
+
+def layouts(model: Model, base: Layout, npus: int) -> Iterator[Layout]:
+    """Layouts of exactly ``npus`` ranks that pass check(); the batch, the sequence and all flags are those of ``base``."""
+    capacity = _C._sim.soc()["usable_hbm_bytes"]
+    contexts = [1] if base.sequence < 16384 else _powers(8)
+    experts = _powers(min(model.experts, 8)) if model.experts else [1]
+    for tp, pp, cp, ep in itertools.product(_powers(8), _powers(min(model.layers, npus)), contexts, experts):
+        if npus % (tp * pp * cp):
+            continue
+        dp = npus // (tp * pp * cp)
+        for micro, recompute in itertools.product((1, 2, 4), ("none", "full")):
+            layout = with_fields(base, tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, micro_batch=micro, recompute=recompute,
+                                 stage_layers=(), fused_collectives=base.fused_collectives and tp > 1)
+            try:
+                check(model, layout)
+            except PlanError:
+                continue
+            if _state_bytes(model, layout) < capacity:
+                yield layout
+
+
+def search(model: Model, base: Layout, npus: int, factor: float, limit: int) -> list[Candidate]:
+    """Up to ``limit`` layouts, run and sorted: those that fit first, then by the time of a step.
+
+    Raises PlanError when no layout is possible at all.
+    """
+    candidates = []
+    for layout in itertools.islice(layouts(model, base, npus), limit):
+        seconds, stages = estimate.run(model, layout)
+        peak = max(stage.memory["peak"] for stage in stages.values())
+        capacity = next(iter(stages.values())).memory["capacity"]
+        candidates.append(Candidate(layout, seconds * factor, peak, peak <= capacity))
+    if not candidates:
+        raise PlanError(f"no layout of this model on {npus} NPUs divides its heads, layers and batch and could fit in HBM")
+    return sorted(candidates, key=lambda c: (not c.fits, c.seconds))
+
+
+def frontier(candidates: list[Candidate]) -> list[Candidate]:
+    """Of those that fit, the ones that no other beats in both time and memory."""
+    best, chosen = float("inf"), []
+    for candidate in (c for c in candidates if c.fits):  # by time
+        if candidate.peak < best:
+            best = candidate.peak
+            chosen.append(candidate)
+    return chosen
