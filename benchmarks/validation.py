@@ -71,6 +71,7 @@ def _model(row: dict[str, Any]) -> Any:
         dense_layers=1 if "first-k-dense-replace" in flags else 0,
         window=window,
         window_share=0.5 if interleaved else 1.0,
+        latent_rank=512 if latent else 0,
         post_norms=2 if "post-norm" in flags else 0,
     )
 
@@ -85,13 +86,21 @@ def _recompute(row: dict[str, Any]) -> str:
     return "full" if "full" in text and "1 layer" not in text else "none"
 
 
+def _largest_pipeline(layers: int, groups: int) -> int:
+    """For rows that do not say: the deepest pipeline of up to 16 equal stages."""
+    return max(depth for depth in range(1, 17) if layers % depth == 0 and groups % depth == 0)
+
+
 def _layout(row: dict[str, Any]) -> Any:
     from torch_cann.plan.layout import Layout
 
     p = row["parallel"]
+    graph = row["framework"].startswith("MindSpore")  # its parallel optimizer also shards gradients
+    text = row["recompute"] if isinstance(row.get("recompute"), str) else ""
     flags = set(row.get("extra_flags") or [])
     overlap = set(p.get("overlap") or [])
-    tp, pp, cp = p["tp"], p["pp"] or 1, p.get("cp") or 1
+    tp, cp = p["tp"], p.get("cp") or 1
+    pp = p["pp"] or _largest_pipeline(row["model"]["layers"], row["npus"] // tp)
     dp = p.get("dp") or max(1, row["npus"] // (tp * pp * cp))
     layers = row["model"]["layers"]
     chunk = p.get("layers_per_virtual_stage")
@@ -109,7 +118,9 @@ def _layout(row: dict[str, Any]) -> Any:
         dp=dp,
         vpp=p.get("vpp_chunks") or ((layers // pp) // chunk if chunk else 1),
         sequence_parallel=tp > 1 and p.get("sp") is not False,
-        zero=1 if p.get("zero1") else 0,
+        zero=2 if graph else 1 if p.get("zero1") else 0,
+        reuse_master="reuse-fp32-param" in text,
+        recompute_activation="activation-function" in text,
         recompute=_recompute(row),
         stage_layers=stages,
         fused_collectives=bool(p.get("mc2")) and tp > 1,
@@ -123,6 +134,7 @@ def _layout(row: dict[str, Any]) -> Any:
         fp16=row["dtype"] == "fp16",
         rotary=bool(row["model"]["glu"]),
         dropout=old,
+        fused_softmax=old,
         fused_gradients=old,
     )
 
@@ -157,7 +169,9 @@ def _paper_flops(row: dict[str, Any]) -> float:
 
 def set_of(row: dict[str, Any]) -> str:
     """Machine and framework; within one of these a single factor is meant to hold."""
-    if row["id"].startswith("a100-megatron-2021"):
+    if "_pack_" in (row["source"].get("config") or ""):
+        return "MindSpeed-LLM, packed samples of unpublished length, 910B"
+    if row["id"].startswith("a100-megatron-2021") or row["id"] == "a100-gpt3-175b-1024":
         return "Megatron-LM 2021, A100"
     if row["framework"].startswith("Megatron-LM"):
         return "Megatron-LM 2022, A100"

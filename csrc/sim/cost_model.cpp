@@ -94,6 +94,8 @@ const std::unordered_map<std::string_view, Kind>& kinds() {
                              "npu_swiglu",
                              "npu_swiglu_backward",
                              "npu_apply_adam_w",
+                             "npu_dropout_add",
+                             "npu_dropout_backward",
                              "npu_moe_token_permute",
                              "npu_moe_token_permute_grad",
                              "npu_moe_token_unpermute",

@@ -28,6 +28,8 @@ _SCHEMAS = {
     "int density_ppm) -> (Tensor, Tensor, Tensor)",
     "npu_all_gather_base_mm": "(Tensor x, Tensor w, int world_size) -> Tensor",
     "npu_mm_reduce_scatter_base": "(Tensor x, Tensor w, int world_size) -> Tensor",
+    "npu_dropout_add": "(Tensor x, Tensor residual) -> (Tensor, Tensor)",
+    "npu_dropout_backward": "(Tensor grad, Tensor mask) -> Tensor",
     "npu_apply_adam_w": "(Tensor(a!) master, Tensor(b!) first, Tensor(c!) second, Tensor grad) -> ()",
     "npu_moe_token_permute": "(Tensor x, int rows) -> Tensor",
     "npu_moe_token_unpermute": "(Tensor x, int rows) -> Tensor",
@@ -65,6 +67,8 @@ _META = {
     "npu_fusion_attention_grad": _attention_grad,
     "npu_all_gather_base_mm": lambda x, w, world_size: x.new_empty((x.shape[0] * world_size, w.shape[1])),
     "npu_mm_reduce_scatter_base": lambda x, w, world_size: x.new_empty((x.shape[0] // world_size, w.shape[1])),
+    "npu_dropout_add": lambda x, residual: (torch.empty_like(x), x.new_empty(x.shape, dtype=torch.bool)),
+    "npu_dropout_backward": lambda grad, mask: torch.empty_like(grad),
     "npu_apply_adam_w": lambda master, first, second, grad: None,
     "npu_moe_token_permute": lambda x, rows: x.new_empty((rows, x.shape[1])),
     "npu_moe_token_unpermute": lambda x, rows: x.new_empty((rows, x.shape[1])),
@@ -138,6 +142,20 @@ class Gated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         return ops.npu_swiglu_backward(grad.contiguous(), *ctx.saved_tensors)
+
+
+class DropoutAdd(torch.autograd.Function):
+    """residual + dropout(x) in one kernel; keeps a mask of a byte an element."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, residual: Tensor) -> Tensor:
+        y, mask = ops.npu_dropout_add(x, residual)
+        ctx.save_for_backward(mask)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return ops.npu_dropout_backward(grad, *ctx.saved_tensors), grad
 
 
 class Attention(torch.autograd.Function):

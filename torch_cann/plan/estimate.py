@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +37,7 @@ class StageResult:
     gradients: float  # reduction that is not hidden
     parameters: float  # gathering that is not hidden
     update: float
-    spent: dict[str, float]
-    flops: float
+    spent: dict[str, float]  # seconds of one micro-batch, forward and backward of each chunk
     memory: dict[str, int]
 
     def times(self) -> schedule.StageTimes:
@@ -67,6 +68,22 @@ def _has_experts(model: Model, layout: Layout, stage: int) -> tuple[bool, bool]:
     return bool(model.experts), before < model.dense_layers
 
 
+class _Spent:
+    """Where the compute stream's time goes, of the parts that are counted."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(_sim.spent(), 0.0)
+
+    @contextlib.contextmanager
+    def counting(self, on: bool) -> Iterator[None]:
+        before = _sim.spent()
+        yield
+        if on:
+            after = _sim.spent()
+            for name in after:
+                self.seconds[name] += (after[name] - before[name]) / 1e6
+
+
 def _run_stage(model: Model, layout: Layout, index: int) -> StageResult:
     gc.collect()
     torch.npu.empty_cache()
@@ -81,28 +98,30 @@ def _run_stage(model: Model, layout: Layout, index: int) -> StageResult:
         optimizer -= sum(w.value.nbytes for w in stage.weights) // max(1, stage._shares(stage.weights[0]))
 
     forward, backward = [0.0] * layout.vpp, [0.0] * layout.vpp
-    spent_before = _sim.spent()
+    spent = _Spent()
     held: list[tuple[int, torch.Tensor]] = []
     count = max(layout.vpp, schedule.in_flight(index, layout.pp, layout.vpp, layout.micro_batches))
     for i in range(count):
         chunk = (i // layout.pp) % layout.vpp if layout.vpp > 1 else 0
-        started = _now()
-        held.append((chunk, stage.forward(chunk)))
-        forward[chunk] = _now() - started
+        first = forward[chunk] == 0.0
+        with spent.counting(first):
+            started = _now()
+            held.append((chunk, stage.forward(chunk)))
+            forward[chunk] = _now() - started
     peak_chunks: set[int] = set()
     while held and len(peak_chunks) < layout.vpp:
         chunk, output = held.pop()
         if chunk in peak_chunks:
             continue
         peak_chunks.add(chunk)
-        started = _now()
-        stage.backward(output)
-        del output
-        backward[chunk] = _now() - started
+        with spent.counting(True):
+            started = _now()
+            stage.backward(output)
+            del output
+            backward[chunk] = _now() - started
     if len(peak_chunks) < layout.vpp:
         raise PlanError(f"the schedule never runs all {layout.vpp} chunks of stage {index}")
     held.clear()
-    spent = _sim.spent()
     reduction, gathering, update = _end_of_step(stage, layout, backward[0], forward[0])
     peak = torch.npu.max_memory_reserved()
     allocated = torch.npu.max_memory_allocated()
@@ -116,8 +135,7 @@ def _run_stage(model: Model, layout: Layout, index: int) -> StageResult:
         gradients=reduction,
         parameters=gathering,
         update=update,
-        spent={name: (spent[name] - spent_before[name]) / 1e6 for name in spent},
-        flops=0.0,
+        spent=spent.seconds,
         memory={
             "parameters": parameters,
             "gradients": gradients,
@@ -163,8 +181,13 @@ def _transfer(model: Model, layout: Layout, stage: Stage) -> float:
     """Seconds to hand one micro-batch to the next stage, or its gradient back."""
     if layout.pp == 1:
         return 0.0
-    tokens = layout.micro_batch * layout.sequence / layout.cp / (layout.tp if layout.sequence_parallel else 1)
-    return _sim.collective_us("point_to_point", tokens * model.hidden * 2, [stage.groups.rank, stage.groups.next]) / 1e6
+    size = layout.micro_batch * layout.sequence / layout.cp * model.hidden * 2
+    ends = [stage.groups.rank, stage.groups.next]
+    us = _sim.collective_us("point_to_point", size / layout.tp, ends)
+    if layout.tp > 1 and not layout.sequence_parallel:
+        # Each tensor-parallel rank sends its share, and the receivers gather (arXiv 2104.04473, section 4.1).
+        us += _sim.collective_us("all_gather", size, [ends[0] + i for i in range(layout.tp)])
+    return us / 1e6
 
 
 def step_seconds(stages: dict[int, StageResult], layout: Layout) -> float:
@@ -214,7 +237,6 @@ def summarize(model: Model, layout: Layout, calibration: Calibration) -> dict[st
         "tokens_per_second": tokens / seconds,
         "tokens_per_second_and_npu": tokens / seconds / layout.world,
         "model_flops_utilization": mfu,
-        "hardware_flops_utilization": mfu,
         "bubble": schedule.bubble(times, layout.micro_batches),
         "ranks": [
             {

@@ -17,7 +17,7 @@ _GIB = 2**30
 
 def parameters(model: Model) -> float:
     """All weights: attention, feedforward (every expert), embedding and head; norms and biases left out."""
-    attention = model.hidden * model.head * (2 * model.heads + 2 * model.kv)
+    attention = model.attention_parameters
     matrices = 3 if model.gated else 2
     dense = matrices * model.hidden * model.ffn
     routed = matrices * model.hidden * ((model.expert_ffn or model.ffn) * model.experts + model.shared_ffn)

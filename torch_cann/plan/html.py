@@ -111,14 +111,18 @@ def page(report: dict[str, Any], title: str) -> str:
     fullest = max(report["ranks"], key=lambda rank: rank["memory"]["peak"])
     fits = all(r["out_of_memory"] is None and r["memory"]["peak"] <= r["memory"]["capacity"] for r in report["ranks"])
     tokens = f" &middot; {report['tokens_per_second']:,.0f} tokens/s" if "tokens_per_second" in report else ""
+    utilisation = (
+        f"Utilisation, recomputation included, {report['hardware_flops_utilization']:.1%}"
+        if "hardware_flops_utilization" in report
+        else f"MFU {report['model_flops_utilization']:.1%}"
+    )
     memory_names = ("parameters", "gradients", "optimizer", "activations", "communication_and_context", "peak", "capacity")
     parts = [
         f"<h1>{html.escape(title)}</h1><p>{report['world_size']} x {html.escape(soc['name'])}</p>",
         f'<p class="big">{duration(step["seconds"])} a step{tokens}</p>',
         f"<p>80 % range {duration(step['low'])} to {duration(step['high'])}: the model's {duration(step['uncalibrated_seconds'])}"
         f" times {report['calibration']['factor']:g} ({html.escape(report['calibration']['source'])}). "
-        f"Utilisation {report['hardware_flops_utilization']:.1%} of {soc['peak_fp16_tflops']:.1f} TFLOPS, recomputation "
-        f"included. {'Fits in HBM.' if fits else '<span class=bad>Does not fit in HBM.</span>'}</p>",
+        f"{utilisation} of {soc['peak_fp16_tflops']:.1f} TFLOPS. {'Fits in HBM.' if fits else '<span class=bad>Does not fit in HBM.</span>'}</p>",
         "<h2>Where the step goes</h2>",
         _key(zip(SPENT.values(), _SPENT_COLOURS, strict=True)),
         breakdown_chart(report["ranks"]),

@@ -28,7 +28,8 @@ class Model:
     dense_layers: int = 0  # leading layers without experts
     window: int = 0  # attention looks back so far; 0: over everything
     window_share: float = 1.0  # share of the layers that have the window
-    latent: bool = False  # multi-head latent attention, as in DeepSeek-V2
+    latent_rank: int = 0  # width of multi-head latent attention's keys and values (DeepSeek-V2: 512); 0: none
+    rope_dim: int = 64  # its rotary part
     post_norms: int = 0  # further norms per layer, as in Gemma 2
     linear_bias: bool = False
 
@@ -41,9 +42,21 @@ class Model:
         return self.head_dim or self.hidden // self.heads
 
     @property
+    def latent(self) -> bool:
+        return self.latent_rank > 0
+
+    @property
+    def attention_parameters(self) -> int:
+        """Of one layer."""
+        if not self.latent:
+            return self.hidden * self.head * (2 * self.heads + 2 * self.kv)
+        narrow = self.hidden * (self.latent_rank + self.rope_dim) + self.latent_rank * self.heads * 2 * self.head
+        return narrow + self.hidden * self.heads * (2 * self.head + self.rope_dim)
+
+    @property
     def matmul_parameters(self) -> float:
         """Weights that a token is multiplied with, the head included and the embedding not."""
-        attention = self.hidden * self.head * (2 * self.heads + 2 * self.kv)
+        attention = self.attention_parameters
         matrices = 3 if self.gated else 2
         dense = matrices * self.hidden * self.ffn
         used = dense
@@ -71,7 +84,7 @@ class Layout:
     dp: int = 1
     vpp: int = 1  # model chunks per pipeline stage
     sequence_parallel: bool = True
-    zero: int = 0  # 1: optimizer states over the data-parallel ranks
+    zero: int = 0  # over the data-parallel ranks: 1 optimizer states, 2 gradients too
     recompute: str = "none"  # none, selective (attention scores), attention (all but attention), full
     stage_layers: tuple[int, ...] = ()  # uneven stages
     fused_collectives: bool = False  # MC2: matrix products fused with the tensor-parallel collectives
@@ -86,7 +99,9 @@ class Layout:
     fp16: bool = False
     fused_gradients: bool = False  # weight gradients added up inside the product
     rotary: bool = True
-    dropout: bool = False
+    dropout: bool = False  # in attention and before the residual sums
+    fused_softmax: bool = False  # scale, mask and softmax in one kernel, where attention is not fused as a whole
+    recompute_activation: bool = False  # the feedforward's nonlinearity is computed again in backward
 
     @property
     def world(self) -> int:

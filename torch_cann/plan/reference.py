@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from torch_cann.plan.device_ops import Attention, Gated, Group, Norm, Rotary, ops
+from torch_cann.plan.device_ops import Attention, DropoutAdd, Gated, Group, Norm, Rotary, ops
 from torch_cann.plan.layout import Layout, Model
 
 
@@ -42,15 +42,18 @@ class Weight(nn.Module):
         super().__init__()
         dtype = torch.float16 if layout.fp16 else torch.bfloat16
         self.value = nn.Parameter(torch.empty(shape, dtype=dtype, device="npu"))
-        self.main_grad = torch.empty(shape, dtype=dtype if layout.fp16 else torch.float, device="npu")
+        shards = layout.dp * layout.cp if layout.zero >= 2 else 1
+        grad_shape = shape if shards == 1 else (-(-self.value.numel() // shards),)
+        self.main_grad = torch.empty(grad_shape, dtype=dtype if layout.fp16 else torch.float, device="npu")
         self.layout = layout
         self.expert = expert
-        self.reduced: Any = None  # work of the overlapped reduction
 
     def accumulate(self, x: Tensor, grad: Tensor) -> None:
         """main_grad += grad^T x, for x [tokens, in], grad [tokens, out]"""
         product = grad.t().mm(x)
-        if not self.layout.fused_gradients:
+        if self.main_grad.shape != product.shape:  # ZeRO 2: each rank keeps the sum of its share only
+            self.main_grad.add_(product.view(-1)[: self.main_grad.numel()])
+        elif not self.layout.fused_gradients:
             self.main_grad.add_(product)
 
 
@@ -140,24 +143,43 @@ class SelfAttention(nn.Module):
         self.heads = model.heads // layout.tp
         self.kv = max(1, model.kv // layout.tp)
         head = model.head
-        self.qkv = Weight((self.heads + 2 * self.kv) * head, model.hidden, layout=layout)
+        if model.latent:
+            self.down_kv = Weight(model.latent_rank + model.rope_dim, model.hidden, layout=layout)
+            self.up_kv = Weight(self.heads * 2 * head, model.latent_rank, layout=layout)
+            self.query = Weight(self.heads * (head + model.rope_dim), model.hidden, layout=layout)
+        else:
+            self.qkv = Weight((self.heads + 2 * self.kv) * head, model.hidden, layout=layout)
         self.out = Weight(model.hidden, self.heads * head, layout=layout)
         window = model.window if windowed else 0
         sequence = layout.sequence
         self.density = window / sequence * (1 - window / (2 * sequence)) if 0 < window < sequence else 0.5
 
     def forward(self, x: Tensor) -> Tensor:
-        tp, head = self.groups.tp, self.model.head
-        fused = Column.apply(x, self.qkv.value, self.qkv, tp)
-        batch = self.layout.micro_batch
-        tokens = fused.shape[0] // batch
-        # [tokens, batch, heads, head], as Megatron keeps it; splitting copies each part once.
-        q, k, v = fused.view(tokens, batch, -1, head).split([self.heads, self.kv, self.kv], dim=2)
-        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+        tp = self.groups.tp
+        q, k, v = self.latent_parts(x) if self.model.latent else self.parts(x)
+        tokens, batch = q.shape[:2]
         if self.layout.rotary:
             q, k = Rotary.apply(q, self.layout.fused_rotary), Rotary.apply(k, self.layout.fused_rotary)
         y = self.attend(q, k, v)
         return Row.apply(y.reshape(tokens * batch, -1), self.out.value, self.out, tp)
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, [tokens, batch, heads, head] as Megatron keeps them; splitting copies each once."""
+        fused = Column.apply(x, self.qkv.value, self.qkv, self.groups.tp)
+        parts = fused.view(-1, self.layout.micro_batch, self.heads + 2 * self.kv, self.model.head)
+        q, k, v = parts.split([self.heads, self.kv, self.kv], dim=2)
+        return q.contiguous(), k.contiguous(), v.contiguous()
+
+    def latent_parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same by multi-head latent attention: keys and values from a narrow vector, a shared rotary part."""
+        tp, head, rope = self.groups.tp, self.model.head, self.model.rope_dim
+        batch = self.layout.micro_batch
+        q = Column.apply(x, self.query.value, self.query, tp).view(-1, batch, self.heads, head + rope)
+        narrow, shared = Column.apply(x, self.down_kv.value, self.down_kv, tp).split([self.model.latent_rank, rope], dim=-1)
+        wide = Column.apply(narrow.contiguous(), self.up_kv.value, self.up_kv, Group("alone", [0]))
+        k, v = wide.view(-1, batch, self.heads, 2 * head).split(head, dim=-1)
+        k = torch.cat([k, shared.reshape(-1, batch, 1, rope).expand(-1, -1, self.heads, -1)], dim=-1)
+        return q, k, v.contiguous()
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """[tokens, batch, heads, head] each -> the same as q"""
@@ -176,9 +198,11 @@ class SelfAttention(nn.Module):
                 k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
             batch, heads, tokens, head = q.shape
             q, k, v = (x.reshape(batch * heads, -1, head) for x in (q, k, v))
-            scores = torch.bmm(q, k.transpose(1, 2)).mul_(head**-0.5)
-            mask = torch.empty((1, tokens, tokens), dtype=torch.bool, device="npu")
-            weights = torch.softmax(scores.masked_fill(mask, -1e4), dim=-1)
+            scores = torch.bmm(q, k.transpose(1, 2))
+            if not self.layout.fused_softmax:
+                mask = torch.empty((1, tokens, tokens), dtype=torch.bool, device="npu")
+                scores = scores.mul_(head**-0.5).masked_fill(mask, -1e4)
+            weights = torch.softmax(scores, dim=-1)
             if self.layout.dropout:
                 weights = torch.dropout(weights, 0.1, True)
             return torch.bmm(weights, v).view(batch, heads, tokens, head)
@@ -274,8 +298,13 @@ class Feedforward(nn.Module):
         self.down = Weight(model.hidden, inner, layout=layout)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.activate(Column.apply(x, self.up.value, self.up, self.groups.tp))
-        return Row.apply(y, self.down.value, self.down, self.groups.tp)
+        y = Column.apply(x, self.up.value, self.up, self.groups.tp)
+        if self.up.layout.recompute_activation:
+            return checkpoint(self.contract, y, use_reentrant=True, preserve_rng_state=False)
+        return self.contract(y)
+
+    def contract(self, y: Tensor) -> Tensor:
+        return Row.apply(self.activate(y), self.down.value, self.down, self.groups.tp)
 
     def activate(self, y: Tensor) -> Tensor:
         if not self.gated:
@@ -308,9 +337,10 @@ class Experts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         scores = torch.softmax(Column.apply(x, self.router.value, self.router, Group("alone", [0])).float(), dim=-1)
         shares, _ = scores.topk(self.model.top_k, dim=-1)
-        rows = x.shape[0] * self.model.top_k
-        sent = Permute.apply(x, rows)
-        received = self.exchange(sent)
+        # The host reads how many tokens each expert gets, and so waits for the device.
+        torch.npu.synchronize()
+        received = self.exchange(Permute.apply(x, x.shape[0] * self.model.top_k))
+        received = Permute.apply(received, received.shape[0])  # from the order of ranks to that of experts
         each = max(1, round(received.shape[0] * self.IMBALANCE / self.local))
         alone = Group("alone", [0])
         outputs = []
@@ -319,6 +349,7 @@ class Experts(nn.Module):
             y = self.activate(Column.apply(part, up.value, up, alone))
             outputs.append(Row.apply(y, down.value, down, alone))
         joined = Join.apply(received.shape[0], *outputs)
+        joined = Permute.apply(joined, joined.shape[0])
         back = self.exchange(joined, back=True)
         y = Permute.apply(back * shares.to(back.dtype).reshape(-1, 1), x.shape[0])
         return y if self.shared is None else y + self.shared(x)
@@ -440,7 +471,7 @@ class Layer(nn.Module):
         return self.residual(x, y)
 
     def residual(self, x: Tensor, y: Tensor) -> Tensor:
-        return x + (torch.dropout(y, 0.1, True) if self.layout.dropout else y)
+        return DropoutAdd.apply(y, x) if self.layout.dropout else x + y
 
 
 class Head(nn.Module):
@@ -508,7 +539,8 @@ class Lookup(torch.autograd.Function):
         if ctx.tp.size > 1 and ctx.weight.layout.sequence_parallel:
             grad, work = ctx.tp.all_gather(grad.contiguous())
             work.wait()
-        ctx.weight.main_grad.index_add_(0, ctx.tokens, grad.to(ctx.weight.main_grad.dtype))
+        if ctx.weight.main_grad.shape == ctx.weight.value.shape:
+            ctx.weight.main_grad.index_add_(0, ctx.tokens, grad.to(ctx.weight.main_grad.dtype))
         _reduce_if_last(ctx.weight)
         return None, None, None, None
 
@@ -571,11 +603,14 @@ class Stage:
         if group.size == 1:
             return
         flat = weight.main_grad.view(-1)
+        if self.layout.zero >= 2:  # what backward made of this weight, before the sum of each share is kept
+            flat = weight.main_grad.new_empty(weight.value.numel())
         rest = flat.numel() % group.size
         flat = flat[: flat.numel() - rest] if rest else flat
         if flat.numel() == 0:
             return
-        self._reductions.append(group.reduce_scatter(flat)[1] if self.layout.zero else group.all_reduce(flat))
+        work = group.reduce_scatter(flat)[1] if self.layout.zero else group.all_reduce(flat)
+        work.wait() if self.layout.zero >= 2 else self._reductions.append(work)
 
     def finish_reductions(self) -> None:
         for work in self._reductions:

@@ -33,10 +33,11 @@ def _header(report: dict[str, Any], title: str) -> list[str]:
             f"  throughput      {report['tokens_per_second']:,.0f} tokens/s, "
             f"{report['tokens_per_second_and_npu']:,.0f} per NPU"
         )
-    lines.append(
-        f"  utilisation     {report['hardware_flops_utilization']:.1%} of {soc['peak_fp16_tflops']:.1f} TFLOPS "
-        "(all matrix operations issued, recomputation included)"
-    )
+    if "hardware_flops_utilization" in report:
+        lines.append(
+            f"  utilisation     {report['hardware_flops_utilization']:.1%} of {soc['peak_fp16_tflops']:.1f} TFLOPS "
+            "(all matrix operations issued, recomputation included)"
+        )
     if "model_flops_utilization" in report:
         lines.append(f"  MFU             {report['model_flops_utilization']:.1%} of {soc['peak_fp16_tflops']:.1f} TFLOPS")
     return lines

@@ -36,7 +36,7 @@ def _state_bytes(model: Model, layout: Layout) -> float:
     """Least bytes of weights, gradients and optimizer states on a card, to skip what cannot fit without running it."""
     matrices = 3 if model.gated else 2
     experts = matrices * model.hidden * (model.expert_ffn or model.ffn) * model.experts
-    attention = model.hidden * model.head * (2 * model.heads + 2 * model.kv)
+    attention = model.attention_parameters
     dense = matrices * model.hidden * model.ffn if not model.experts else 0
     weights = model.layers * ((attention + dense) / layout.tp + experts / (layout.tp * layout.ep)) / layout.pp
     return weights * (2 + 4 + 12 / (layout.dp * layout.cp if layout.zero else 1))
