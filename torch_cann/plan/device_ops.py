@@ -93,7 +93,10 @@ class Group:
     def all_gather(self, x: Tensor) -> tuple[Tensor, Any]:
         """(x of all ranks along dimension 0, work to wait for)"""
         out = x.new_empty((x.shape[0] * self.size, *x.shape[1:]))
-        return out, self._group._allgather_base(out, x)
+        return out, self.all_gather_into(out, x)
+
+    def all_gather_into(self, out: Tensor, x: Tensor) -> Any:
+        return self._group._allgather_base(out, x)
 
     def reduce_scatter(self, x: Tensor) -> tuple[Tensor, Any]:
         out = x.new_empty((x.shape[0] // self.size, *x.shape[1:]))

@@ -633,8 +633,10 @@ class Stage:
         for weight in self.weights:
             group = self.data_group(weight)
             if group.size > 1:
-                share = weight.value.detach().view(-1)[: max(1, weight.value.numel() // group.size)]
-                works.append(group.all_gather(share)[1])
+                whole = weight.value.detach().view(-1)
+                size = max(1, whole.numel() // group.size)
+                # In place, as Megatron's contiguous parameter buffer allows.
+                works.append(group.all_gather_into(whole[: size * group.size], whole[:size]))
         for work in works:
             work.wait()
 

@@ -1,0 +1,134 @@
+"""The reference program and its schedules: against closed forms, a published memory table and published runs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torch_cann.plan import schedule
+from torch_cann.plan.errors import PlanError
+from torch_cann.plan.layout import Layout, Model, check
+
+_VALIDATION = Path(__file__).resolve().parents[2] / "benchmarks" / "validation.py"
+_LLAMA = Model(layers=32, hidden=4096, heads=32, vocab=32000, ffn=11008)
+
+
+def _equal_stages(stages: int, chunks: int) -> list[schedule.StageTimes]:
+    return [schedule.StageTimes((1.0 / chunks,) * chunks, (2.0 / chunks,) * chunks) for _ in range(stages)]
+
+
+@pytest.mark.parametrize(("stages", "batches"), [(1, 4), (4, 4), (4, 16), (8, 100)])
+def test_1f1b_has_the_known_bubble(stages: int, batches: int) -> None:
+    assert schedule.makespan(_equal_stages(stages, 1), batches) == pytest.approx(3 * (batches + stages - 1))
+
+
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_interleaving_divides_the_bubble(chunks: int) -> None:
+    stages, batches = 4, 16
+    assert schedule.makespan(_equal_stages(stages, chunks), batches) == pytest.approx(3 * (batches + (stages - 1) / chunks))
+
+
+def test_a_long_step_is_extrapolated_exactly() -> None:
+    times = [schedule.StageTimes((1.0 + 0.3 * i,), (2.0 + 0.1 * i,)) for i in range(4)]
+    exact = schedule._simulate(times, 57)[0]
+    assert schedule.makespan(times, 57) == pytest.approx(exact)
+
+
+def test_every_micro_batch_is_done_once() -> None:
+    for stages, chunks, batches in ((4, 1, 6), (4, 2, 8), (2, 3, 4)):
+        for stage in range(stages):
+            units = schedule.order(stage, stages, chunks, batches)
+            assert sorted(units) == sorted((f, c, b) for f in (False, True) for c in range(chunks) for b in range(batches))
+
+
+def test_first_stages_hold_most() -> None:
+    assert [schedule.in_flight(stage, 4, 1, 16) for stage in range(4)] == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tp": 3}, "tensor parallelism 3 does not divide the 32 attention heads"),
+        ({"pp": 5}, "do not divide the 32 layers"),
+        ({"dp": 3}, "do not divide the global batch"),
+        ({"pp": 2, "stage_layers": (10, 10)}, "sum up to 32"),
+        ({"tp": 0}, "tp must be at least 1"),
+    ],
+)
+def test_impossible_layouts_are_refused(changes: dict, message: str) -> None:
+    layout = Layout(**({"sequence": 4096, "micro_batch": 1, "global_batch": 64} | changes))
+    with pytest.raises(PlanError, match=message):
+        check(_LLAMA, layout)
+
+
+def test_activations_of_the_published_22b_model(run_code) -> None:
+    """Figure 1 of arXiv 2205.05198: 59.25 GiB, 39.56 with sequence parallelism, 9.56 with selective recomputation too."""
+    code = """
+        import gc, json, torch, torch_npu
+        from torch_cann.plan.layout import Layout, Model
+        from torch_cann.plan.reference import Stage
+        model = Model(layers=2, hidden=6144, heads=64, vocab=51200, ffn=24576, gated=False)
+        def gib(sequence_parallel, recompute):
+            layout = Layout(sequence=2048, micro_batch=4, global_batch=4, tp=8, fp16=True, rotary=False, dropout=True,
+                            flash=False, fused_softmax=True, sequence_parallel=sequence_parallel, recompute=recompute)
+            stage = Stage(model, layout, 0)
+            x = torch.empty(8192 // (8 if sequence_parallel else 1), 6144, dtype=torch.half, device="npu", requires_grad=True)
+            gc.collect()
+            before = torch.npu.memory_allocated()
+            for layer in stage.chunks[0]: x = layer(x)
+            return round((torch.npu.memory_allocated() - before) / 2 * 48 / 2**30, 2)
+        print(json.dumps([gib(False, "none"), gib(True, "none"), gib(True, "selective")]))
+        """
+    assert json.loads(run_code(code, TORCH_CANN_DRY_RUN="1")) == pytest.approx([59.25, 39.56, 9.56], abs=0.01)
+
+
+def test_estimate_and_its_errors(npu_plan) -> None:
+    good = npu_plan("estimate", "--model", "gpt3-175b", "--tp", "8", "--pp", "16", "--npus", "1024", "--global-batch", "1024",
+                    "--sequence", "2048")
+    assert good.returncode == 0, good.stderr
+    assert "Pipeline bubble" in good.stdout
+    full = npu_plan("estimate", "--model", "llama2-7b", "--npus", "1", "--zero", "0")
+    assert full.returncode == 3
+    assert "GiB of 61.0" in full.stderr
+    bad = npu_plan("estimate", "--model", "llama2-7b", "--tp", "8", "--npus", "12")
+    assert (bad.returncode, bad.stderr.count("\n")) == (1, 1)
+    assert "does not divide 12 NPUs" in bad.stderr
+
+
+def test_search_finds_what_fits(npu_plan) -> None:
+    done = npu_plan("search", "--model", "llama2-7b", "--npus", "8", "--global-batch", "16", "--limit", "12")
+    assert done.returncode == 0, done.stderr
+    assert "12 layouts of 8" in done.stdout
+    assert " * " in done.stdout
+
+
+def test_explain_shows_where_the_shortcuts_break(npu_plan) -> None:
+    done = npu_plan("explain", "--model", "gpt3-175b", "--tokens", "1e12")
+    assert "40,509 days" in done.stdout
+    assert "1,051.2 GFLOP" in done.stdout
+    claim = npu_plan("explain", "--model", "llama2-7b", "--npus", "8", "--batch", "128", "--step-seconds", "2")
+    assert "more than the chip's peak: cannot be" in claim.stdout
+
+
+def test_tables_go_out_and_come_back(npu_plan, tmp_path: Path) -> None:
+    assert npu_plan("export", "ours.csv").returncode == 0
+    lines = (tmp_path / "ours.csv").read_text().splitlines()
+    header, first = lines[0], lines[1].split(",")
+    slower = [*first[:-1], str(float(first[-1]) * 2)]
+    (tmp_path / "measured.csv").write_text("\n".join([header, ",".join(slower)]) + "\n")
+    done = npu_plan("calibrate", "measured.csv")
+    assert "--calibration 2.000" in done.stdout
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    refused = npu_plan("calibrate", "bad.csv")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+
+
+def test_published_a100_runs_within_three_percent(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, _VALIDATION, "--set", "a100", "--json", tmp_path / "v.json"], check=True, timeout=240)
+    sets = json.loads((tmp_path / "v.json").read_text())["sets"]
+    published = sets["Megatron-LM 2022, A100"]
+    assert published["rows"] == 8
+    assert published["mean"] < 0.03
+    assert published["naive_mean"] > 0.10
