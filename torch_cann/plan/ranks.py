@@ -123,7 +123,7 @@ def discover(job: Job, first: int = 0) -> list[Trace]:
 
 
 def mirror_of(job: Job, traces: list[Trace]) -> int | None:
-    """A rank that takes part in collectives with the first trace's rank, and so should do the same; None if alone."""
+    """A rank that should do what one of ``traces`` does: of the first one's collectives, else the last; None if alone."""
     taken = {trace.rank for trace in traces}
     first = traces[0]
     used = set(np.unique(actions(first)["what"][actions(first)["kind"] == COLLECTIVE]).tolist())
