@@ -433,7 +433,7 @@ void register_dry(torch::Library& aten, torch::Library& all) {
     }
   }
   // One kernel each on the device, where the CPU has none of its own.
-  for (const char* name : {"_scaled_dot_product_fused_attention_overrideable",
+  for (const char* name : {"convolution", "convolution_backward", "_scaled_dot_product_fused_attention_overrideable",
                            "_scaled_dot_product_fused_attention_overrideable_backward"}) {
     aten.impl(name, kernel());
   }

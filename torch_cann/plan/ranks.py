@@ -106,17 +106,41 @@ def run_ranks(job: Job, wanted: list[int], *, quiet: bool = True, parallel: int 
 
 
 def discover(job: Job, first: int = 0) -> list[Trace]:
-    """Traces of ``first`` and of every rank that it reaches through sends and receives: one per pipeline stage."""
+    """Traces of ``first`` and of every rank that it reaches through sends and receives: one per pipeline stage.
+
+    Each rank names its neighbours only once it has run, so idle processors run the ranks that would follow at the same
+    distance; those that turn out not to be reached are dropped.
+    """
     done: dict[int, Trace] = {}
-    wanted = [first]
+    reached, wanted = {first}, [first]
     while wanted:
         for trace in run_ranks(job, wanted, quiet=bool(done)):
             done[trace.rank] = trace
-            if trace.failure:
-                return [done[rank] for rank in sorted(done)]
-        reached = set().union(*(peers(trace) for trace in done.values()))
-        wanted = sorted(rank for rank in reached if rank not in done)
-    return [done[rank] for rank in sorted(done)]
+            if trace.failure and trace.rank in reached:
+                return [done[first], trace] if trace.rank != first else [trace]
+        reached = _closure(done, first)
+        wanted = sorted(reached - done.keys())
+        wanted += _guesses(wanted, reached, done, job)
+    return [done[rank] for rank in sorted(reached)]
+
+
+def _closure(done: dict[int, Trace], first: int) -> set[int]:
+    reached, open_ranks = set(), [first]
+    while open_ranks:
+        rank = open_ranks.pop()
+        if rank not in reached:
+            reached.add(rank)
+            open_ranks += peers(done[rank]) if rank in done else ()
+    return reached
+
+
+def _guesses(wanted: list[int], reached: set[int], done: dict[int, Trace], job: Job) -> list[int]:
+    room = (os.cpu_count() or 1) - len(wanted)
+    if not wanted or room <= 0:
+        return []
+    stride = wanted[-1] - max((rank for rank in reached if rank < wanted[-1]), default=wanted[-1])
+    following = (wanted[-1] + stride * i for i in range(1, room + 1))
+    return [rank for rank in following if stride and rank < job.world_size and rank not in done]
 
 
 # ---- is one rank like another? --------------------------------------------------------------------------------------
