@@ -5,9 +5,7 @@
 // this rank's part is done and its buffers are free; they must be called by one thread at a time, in the same order on
 // every rank. Point-to-point transfers are posted by send() and recv() without blocking, from any thread, and waited
 // for later. Every failure is an EngineError; after one the communicator is dead and every later call raises too, as an
-// HCCL communicator is after an error. Ranks are ranks of the group. Empty spans are allowed everywhere.
-
-#include <c10/core/ScalarType.h>
+// HCCL communicator is after an error. Ranks are ranks of the group. Empty spans are allowed everywhere. No torch here.
 
 #include <chrono>
 #include <cstddef>
@@ -24,7 +22,28 @@ struct Span {
   size_t bytes = 0;
 };
 
+// Numbered as c10::ScalarType is; others than these are moved but never looked into.
+enum class DataType : uint8_t {
+  kUInt8 = 0,
+  kInt8 = 1,
+  kInt16 = 2,
+  kInt32 = 3,
+  kInt64 = 4,
+  kHalf = 5,
+  kFloat = 6,
+  kBool = 11,
+  kBFloat16 = 15,
+};
+
+// "Half": the name c10 gives it, also for types that are only moved.
+const char* name_of(DataType dtype);
+// Bytes of an element of a type that can be reduced, which are those listed; raises std::invalid_argument for others.
+size_t element_bytes(DataType dtype);
+
 enum class Reduction : uint8_t { kNone, kSum, kProduct, kMin, kMax, kAverage, kPremultipliedSum };
+
+// "SUM", "AVG", ...: the name torch.distributed.ReduceOp gives it.
+const char* name_of(Reduction reduction);
 
 // When to give up waiting for peers.
 class Deadline {
@@ -46,13 +65,26 @@ class Deadline {
 struct Call {
   uint8_t op = 0;  // c10d::OpType
   uint64_t sequence = 0;
-  c10::ScalarType dtype = c10::ScalarType::Byte;
+  DataType dtype = DataType::kUInt8;
   uint8_t layout = 0;  // c10::MemoryFormat of the data: equal bytes in another order must not be mixed
   Reduction reduction = Reduction::kNone;
   double factor = 1.0;  // of kPremultipliedSum: what this rank's input is multiplied with before it is added
   int root = -1;
   Deadline deadline{std::chrono::milliseconds(0)};
 };
+
+// "ALLREDUCE": the name of a c10d::OpType.
+const char* op_name(uint8_t op);
+// Whether it is SEND, RECV or RECVANYSOURCE.
+bool is_transfer(uint8_t op);
+
+// Elements [begin, end) of `count` that rank `rank` of `ranks` reduces: slices are equal, but for the last ones, and
+// begin at multiples of `unit` elements.
+struct Slice {
+  size_t begin;
+  size_t end;
+};
+Slice slice_of(size_t count, int rank, int ranks, size_t unit = 1);
 
 struct EngineError : std::runtime_error {
   enum class Kind { kTimeout, kMismatch, kRemote, kAborted };

@@ -6,8 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include "distributed/reduction.h"
-
 namespace cann::hccl {
 namespace {
 
@@ -37,10 +35,9 @@ std::vector<at::Tensor> as_tensor(Span span) {
 using Kind = EngineError::Kind;
 
 std::string describe(const Header& header) {
-  std::string text =
-      fmt::format("{} #{} ({} bytes of {}", c10d::opTypeToString(static_cast<c10d::OpType>(header.op)), header.sequence,
-                  header.bytes, c10::toString(static_cast<c10::ScalarType>(header.dtype)));
-  if (header.reduction != 0) text += fmt::format(", {}", reduction_name(static_cast<Reduction>(header.reduction)));
+  std::string text = fmt::format("{} #{} ({} bytes of {}", op_name(header.op), header.sequence, header.bytes,
+                                 name_of(static_cast<DataType>(header.dtype)));
+  if (header.reduction != 0) text += fmt::format(", {}", name_of(static_cast<Reduction>(header.reduction)));
   if (header.root >= 0) text += fmt::format(", root {}", header.root);
   return text + ")";
 }
@@ -180,7 +177,7 @@ void GlooMesh::check(const Header& theirs, const Call& call, size_t bytes, int p
   }
   const Header mine = header_for(call, bytes);
   // The two ends of a transfer have different names for it.
-  const bool same_op = theirs.op == mine.op || c10d::isP2POp(static_cast<c10d::OpType>(mine.op));
+  const bool same_op = theirs.op == mine.op || is_transfer(mine.op);
   const bool same = same_op && theirs.dtype == mine.dtype && theirs.reduction == mine.reduction &&
                     theirs.root == mine.root && theirs.layout == mine.layout && theirs.bytes == mine.bytes;
   if (same && theirs.round == mine.round) return;

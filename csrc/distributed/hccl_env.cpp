@@ -25,6 +25,9 @@ HcclEnv read() {
   HcclEnv env;
   if (const auto value = integer("HCCL_BUFFSIZE", 1)) env.buffer_megabytes = static_cast<size_t>(*value);
   if (const auto value = integer("P2P_HCCL_BUFFSIZE", 0)) env.p2p_buffer_megabytes = static_cast<size_t>(*value);
+  if (const auto value = integer("HCCL_CONNECT_TIMEOUT", 1)) env.connect_timeout = std::chrono::seconds(*value);
+  if (const auto value = integer("TORCH_HCCL_TRACE_BUFFER_SIZE", 0)) env.trace_entries = static_cast<size_t>(*value);
+  if (const char* file = std::getenv("TORCH_HCCL_DEBUG_INFO_TEMP_FILE")) env.trace_file = file;
   if (const auto value = integer("HCCL_EXEC_TIMEOUT", INT64_MIN)) {
     if (*value >= 0) {
       env.exec_timeout = std::chrono::seconds(*value);

@@ -24,33 +24,17 @@ void reduce_parts(const Call& call, const std::vector<Span>& inbox, const std::v
   std::vector<double> factors;
   for (const Span& span : inbox) parts.push_back(span.data);
   for (const Header& header : headers) factors.push_back(header.factor);
-  reduce_in_order(call.reduction, call.dtype, parts, factors, out.data, out.bytes / c10::elementSize(call.dtype));
+  reduce_in_order(call.reduction, call.dtype, parts, factors, {out.data}, out.bytes / element_bytes(call.dtype));
 }
 
 }  // namespace
 
-Deadline::Deadline(std::chrono::milliseconds allowed)
-    : allowed_(allowed.count() > 0 ? allowed : std::chrono::hours(24 * 365)),
-      start_(std::chrono::steady_clock::now()) {}
-
-std::chrono::milliseconds Deadline::elapsed() const {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start_);
-}
-
-std::chrono::milliseconds Deadline::remaining() const {
-  return std::max(allowed_ - elapsed(), std::chrono::milliseconds(1));
-}
-
 std::vector<Span> MeshEngine::slices(const Call& call, Span whole) const {
-  const size_t item = c10::elementSize(call.dtype);
-  const size_t ranks = static_cast<size_t>(mesh_.size());
-  const size_t elements = whole.bytes / item;
-  const size_t per_rank = (elements + ranks - 1) / ranks;
+  const size_t item = element_bytes(call.dtype);
   std::vector<Span> result;
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const size_t begin = std::min(rank * per_rank, elements);
-    const size_t end = std::min(begin + per_rank, elements);
-    result.push_back({whole.data + begin * item, (end - begin) * item});
+  for (int rank = 0; rank < mesh_.size(); ++rank) {
+    const Slice slice = slice_of(whole.bytes / item, rank, mesh_.size());
+    result.push_back({whole.data + slice.begin * item, (slice.end - slice.begin) * item});
   }
   return result;
 }

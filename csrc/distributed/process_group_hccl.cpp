@@ -4,14 +4,13 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
 #include <utility>
 
+#include "distributed/flight_recorder.h"
 #include "distributed/hccl_env.h"
-#include "distributed/mesh_engine.h"
 #include "runtime/caching_allocator.h"
 #include "runtime/device.h"
 #include "runtime/errors.h"
@@ -98,9 +97,22 @@ struct ProcessGroupHCCL::Request {
 
 namespace {
 
+// DataType is numbered as c10::ScalarType, op_name() as c10d::OpType; both without including them.
+static_assert(static_cast<int>(DataType::kUInt8) == static_cast<int>(at::kByte) &&
+              static_cast<int>(DataType::kInt8) == static_cast<int>(at::kChar) &&
+              static_cast<int>(DataType::kInt16) == static_cast<int>(at::kShort) &&
+              static_cast<int>(DataType::kInt32) == static_cast<int>(at::kInt) &&
+              static_cast<int>(DataType::kInt64) == static_cast<int>(at::kLong) &&
+              static_cast<int>(DataType::kHalf) == static_cast<int>(at::kHalf) &&
+              static_cast<int>(DataType::kFloat) == static_cast<int>(at::kFloat) &&
+              static_cast<int>(DataType::kBool) == static_cast<int>(at::kBool) &&
+              static_cast<int>(DataType::kBFloat16) == static_cast<int>(at::kBFloat16));
+static_assert(static_cast<int>(OpType::SEND) == 12 && static_cast<int>(OpType::RECVANYSOURCE) == 14 &&
+              static_cast<int>(OpType::_ALLREDUCE_SPARSE) == 18);
+
 Call call_for(const at::Tensor& tensor, int64_t root = -1) {
   Call call;
-  call.dtype = tensor.scalar_type();
+  call.dtype = static_cast<DataType>(tensor.scalar_type());
   call.layout = layout_of(tensor);
   call.root = static_cast<int>(root);
   return call;
@@ -108,14 +120,13 @@ Call call_for(const at::Tensor& tensor, int64_t root = -1) {
 
 }  // namespace
 
-ProcessGroupHCCL::ProcessGroupHCCL(c10::intrusive_ptr<c10d::Store> store, BackendPtr gloo, int rank, int size,
+ProcessGroupHCCL::ProcessGroupHCCL(c10::intrusive_ptr<c10d::Store> store, GlooMaker make_gloo, int rank, int size,
                                    c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
       store_(std::move(store)),
       options_(std::move(options)),
-      gloo_(std::move(gloo)),
-      engine_(std::make_shared<MeshEngine>(gloo_)) {
-  HcclEnv::get();  // a bad variable is reported here rather than by the first operation
+      make_gloo_(std::move(make_gloo)),
+      engine_(connect(store_, rank, size, options_->timeout, make_gloo_)) {
   init();
 }
 
@@ -171,6 +182,12 @@ c10::intrusive_ptr<WorkHCCL> ProcessGroupHCCL::make_work(const Request& request,
   auto work = c10::make_intrusive<WorkHCCL>(std::move(info), request.inputs, request.outputs, request.device);
   if (onCompletionHook_) {
     work->on_finished([hook = onCompletionHook_](WorkHCCL& finished) { hook(finished.info()); });
+  }
+  if (FlightRecorder& recorder = FlightRecorder::get(); recorder.on()) {
+    uint64_t bytes = 0;
+    for (const at::Tensor& tensor : request.inputs.empty() ? request.outputs : request.inputs) bytes += tensor.nbytes();
+    const uint64_t number = recorder.issued(group_label(), rank_, request.title, call.sequence, bytes);
+    work->on_finished([&recorder, number](WorkHCCL& finished) { recorder.ended(number, finished.failure()); });
   }
   if (coalescing_) coalescing_->push_back(work);
   return work;
@@ -709,13 +726,12 @@ void ProcessGroupHCCL::leave(std::chrono::milliseconds patience) noexcept {
   release_buffers();
 }
 
-void ProcessGroupHCCL::rebuild(BackendPtr gloo) {
+void ProcessGroupHCCL::rebuild(const c10::intrusive_ptr<c10d::Store>& store) {
   abort("it is being rebuilt");
   lanes_.drain();
-  auto fresh = std::make_shared<MeshEngine>(gloo);
+  auto fresh = connect(store, rank_, size_, options_->timeout, make_gloo_);
   std::lock_guard lock(mutex_);
   engine_ = std::move(fresh);
-  gloo_ = std::move(gloo);
   ++rebuilds_;
 }
 
@@ -730,8 +746,7 @@ ProcessGroupHCCL::BackendPtr ProcessGroupHCCL::split(const c10::intrusive_ptr<c1
   if (me == ranks.end()) return nullptr;
   const auto* given = dynamic_cast<const Options*>(opts.get());
   TORCH_CHECK_TYPE(given != nullptr, "split: expected ProcessGroupHCCL.Options as options.", suffix(ErrCode::TYPE));
-  auto gloo = gloo_->split(c10::make_intrusive<c10d::PrefixStore>("gloo", store), ranks, gloo_->getBackendOptions());
-  return c10::make_intrusive<ProcessGroupHCCL>(store, std::move(gloo), static_cast<int>(me - ranks.begin()),
+  return c10::make_intrusive<ProcessGroupHCCL>(store, make_gloo_, static_cast<int>(me - ranks.begin()),
                                                static_cast<int>(ranks.size()), c10::make_intrusive<Options>(*given));
 }
 
@@ -739,10 +754,7 @@ ProcessGroupHCCL::BackendPtr ProcessGroupHCCL::merge(const c10::intrusive_ptr<c1
                                                      const OptionsPtr& opts, const int& rank, const int& size) {
   const auto* given = dynamic_cast<const Options*>(opts.get());
   TORCH_CHECK_TYPE(given != nullptr, "merge: expected ProcessGroupHCCL.Options as options.", suffix(ErrCode::TYPE));
-  auto gloo =
-      gloo_->merge(c10::make_intrusive<c10d::PrefixStore>("gloo", store), gloo_->getBackendOptions(), rank, size);
-  return c10::make_intrusive<ProcessGroupHCCL>(store, std::move(gloo), rank, size,
-                                               c10::make_intrusive<Options>(*given));
+  return c10::make_intrusive<ProcessGroupHCCL>(store, make_gloo_, rank, size, c10::make_intrusive<Options>(*given));
 }
 
 std::string ProcessGroupHCCL::communicator_name(int64_t rank, bool init) {

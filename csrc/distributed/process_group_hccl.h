@@ -25,6 +25,7 @@
 #include "distributed/engine.h"
 #include "distributed/lanes.h"
 #include "distributed/options.h"
+#include "distributed/rendezvous.h"
 #include "distributed/work_hccl.h"
 
 namespace cann::hccl {
@@ -38,8 +39,9 @@ class ProcessGroupHCCL final : public c10d::Backend {
   using Options = hccl::Options;  // not the base's
   using OptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
 
-  // `gloo` is a ProcessGroupGloo of the same ranks, for this group alone. `options` is kept, not copied.
-  ProcessGroupHCCL(c10::intrusive_ptr<c10d::Store> store, BackendPtr gloo, int rank, int size,
+  // Connects to the other ranks through `store`, as connect() does: all of them must call. `make_gloo` is kept for
+  // groups made of this one. `options` is kept, not copied.
+  ProcessGroupHCCL(c10::intrusive_ptr<c10d::Store> store, GlooMaker make_gloo, int rank, int size,
                    c10::intrusive_ptr<Options> options);
   // Fails what is pending and waits for the lanes.
   ~ProcessGroupHCCL() override;
@@ -111,8 +113,8 @@ class ProcessGroupHCCL final : public c10d::Backend {
   // Waits for what is pending (each operation has its timeout), then leaves together with the peers: a few seconds at
   // most if they do not. Idempotent.
   void shutdown() override;
-  // Replaces a communicator that abort() or a failure has ended. All ranks must do it.
-  void rebuild(BackendPtr gloo);
+  // Replaces a communicator that abort() or a failure has ended. All ranks must do it, with a store of its own.
+  void rebuild(const c10::intrusive_ptr<c10d::Store>& store);
   // How often that has happened.
   int64_t rebuilds() const;
 
@@ -146,7 +148,7 @@ class ProcessGroupHCCL final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<Options> options_;
-  BackendPtr gloo_;
+  const GlooMaker make_gloo_;
   Lanes lanes_;
 
   mutable std::mutex mutex_;  // guards what follows

@@ -1,73 +1,74 @@
 #include "distributed/reduction.h"
 
-#include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include "kernels/kernels.h"
 
 namespace cann::hccl {
 namespace {
 
-// Elements per pass: the accumulator stays in the second-level cache while every part is read once.
-constexpr int64_t kBlock = 32 * 1024;
+using kernels::Combine;
+using kernels::Reduced;
 
-at::Tensor view(const std::byte* data, int64_t count, c10::ScalarType dtype) {
-  return at::from_blob(const_cast<std::byte*>(data), {count}, at::TensorOptions().dtype(dtype));
+[[noreturn]] void refuse(Reduction reduction, DataType dtype) {
+  throw std::invalid_argument(fmt::format("{} of {} cannot be computed", name_of(reduction), name_of(dtype)));
 }
 
-void combine(Reduction reduction, at::Tensor& total, const at::Tensor& part, double factor) {
-  const bool boolean = total.scalar_type() == at::kBool;
+Reduced element_of(Reduction reduction, DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat:
+      return Reduced::kFloat32;
+    case DataType::kHalf:
+      return Reduced::kFloat16;
+    case DataType::kBFloat16:
+      return Reduced::kBFloat16;
+    case DataType::kInt8:
+      return Reduced::kInt8;
+    case DataType::kUInt8:
+    case DataType::kBool:
+      return Reduced::kUInt8;
+    case DataType::kInt16:
+      return Reduced::kInt16;
+    case DataType::kInt32:
+      return Reduced::kInt32;
+    case DataType::kInt64:
+      return Reduced::kInt64;
+  }
+  refuse(reduction, dtype);
+}
+
+Combine combine_of(Reduction reduction, DataType dtype) {
+  const bool boolean = dtype == DataType::kBool;
   switch (reduction) {
     case Reduction::kSum:
-    case Reduction::kAverage:
-      boolean ? total.logical_or_(part) : total.add_(part);
-      return;
-    case Reduction::kPremultipliedSum:
-      total.add_(part, factor);
-      return;
+      return boolean ? Combine::kMax : Combine::kSum;
     case Reduction::kProduct:
-      boolean ? total.logical_and_(part) : total.mul_(part);
-      return;
+      return boolean ? Combine::kMin : Combine::kProduct;
     case Reduction::kMin:
-      at::minimum_out(total, total, part.to(total.scalar_type()));
-      return;
+      return Combine::kMin;
     case Reduction::kMax:
-      at::maximum_out(total, total, part.to(total.scalar_type()));
-      return;
+      return Combine::kMax;
+    case Reduction::kAverage:
+      return Combine::kAverage;
+    case Reduction::kPremultipliedSum:
+      return Combine::kScaledSum;
     case Reduction::kNone:
       break;
   }
-  TORCH_INTERNAL_ASSERT(false, "reduce_in_order() called without a reduction");
+  refuse(reduction, dtype);
 }
 
 }  // namespace
 
-void reduce_in_order(Reduction reduction, c10::ScalarType dtype, const std::vector<const std::byte*>& parts,
-                     const std::vector<double>& factors, std::byte* out, size_t count) {
-  c10::NoGradGuard no_grad;
-  const bool half_width = dtype == at::kHalf || dtype == at::kBFloat16;
-  const at::ScalarType wide = half_width ? at::kFloat : dtype;
-  const size_t item = c10::elementSize(dtype);
-  const auto total_elements = static_cast<int64_t>(count);
-  at::Tensor scratch = at::empty({std::min(kBlock, total_elements)}, at::TensorOptions().dtype(wide));
-  for (int64_t begin = 0; begin < total_elements; begin += kBlock) {
-    const int64_t length = std::min(kBlock, total_elements - begin);
-    const size_t offset = static_cast<size_t>(begin) * item;
-    at::Tensor total = scratch.narrow(0, 0, length);
-    total.copy_(view(parts[0] + offset, length, dtype));
-    if (reduction == Reduction::kPremultipliedSum) total.mul_(factors[0]);
-    for (size_t rank = 1; rank < parts.size(); ++rank) {
-      combine(reduction, total, view(parts[rank] + offset, length, dtype), factors.empty() ? 1.0 : factors[rank]);
-    }
-    if (reduction == Reduction::kAverage) {
-      const auto ranks = static_cast<int64_t>(parts.size());
-      at::isIntegralType(dtype, false) ? total.div_(ranks, "trunc") : total.div_(ranks);
-    }
-    view(out + offset, length, dtype).copy_(total);
-  }
-}
-
-const char* reduction_name(Reduction reduction) {
-  constexpr const char* kNames[] = {"NONE", "SUM", "PRODUCT", "MIN", "MAX", "AVG", "PREMUL_SUM"};
-  return kNames[static_cast<size_t>(reduction)];
+void reduce_in_order(Reduction reduction, DataType dtype, const std::vector<const std::byte*>& parts,
+                     const std::vector<double>& factors, const std::vector<std::byte*>& outs, size_t count,
+                     bool stream) {
+  const auto kernel = kernels::kernels().reduction->get(combine_of(reduction, dtype), element_of(reduction, dtype));
+  if (kernel == nullptr) refuse(reduction, dtype);
+  const std::vector<const void*> in(parts.begin(), parts.end());
+  const std::vector<void*> out(outs.begin(), outs.end());
+  kernel({in.data(), factors.data(), static_cast<int>(in.size())}, out.data(), static_cast<int>(out.size()),
+         static_cast<int64_t>(count), stream);
 }
 
 }  // namespace cann::hccl

@@ -5,12 +5,17 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "distributed/interrupt.h"
 #include "runtime/errors.h"
 
 namespace cann::hccl {
 namespace {
+
+// How long a wait does not look for Ctrl-C.
+constexpr std::chrono::milliseconds kInterruptible(100);
 
 std::vector<c10::Device> devices_of(c10::Device device) {
   return device.is_cpu() ? std::vector<c10::Device>{} : std::vector<c10::Device>{device};
@@ -139,18 +144,32 @@ void WorkHCCL::finish_after(const std::vector<c10::intrusive_ptr<WorkHCCL>>& par
 bool WorkHCCL::wait(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const auto finished = [this] { return completed_; };
-  if (timeout.count() > 0) {
-    if (!cv_.wait_for(lock, timeout, finished)) {
+  const Deadline deadline(timeout);
+  while (!cv_.wait_for(lock, std::min(kInterruptible, deadline.remaining()), finished)) {
+    if (deadline.expired()) {
       C10_THROW_ERROR(
           DistBackendError,
           fmt::format("[Rank {}] wait() gave up on {} after {} milliseconds; the operation goes on.{}", info_.rank,
                       describe(), timeout.count(), error_suffix(ErrModule::DIST, ErrCode::TIMEOUT)));
     }
-  } else {
-    cv_.wait(lock, finished);
+    lock.unlock();
+    check_interrupt();
+    lock.lock();
   }
   if (exception_) std::rethrow_exception(exception_);
   return true;
+}
+
+std::string WorkHCCL::failure() {
+  const std::exception_ptr error = exception();
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& raised) {
+    return raised.what();
+  } catch (...) {
+    return "unknown";
+  }
 }
 
 std::vector<at::Tensor> WorkHCCL::result() {

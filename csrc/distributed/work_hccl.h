@@ -42,8 +42,9 @@ class WorkHCCL final : public c10d::Work {
   // Calls `callback` once this work is finished, at once if it is. Must not throw.
   void on_finished(std::function<void(WorkHCCL&)> callback);
 
-  // Blocks until finished, without the GIL if the caller has released it. Raises the operation's exception, or
-  // DistBackendError if `timeout` (0: none beyond the operation's own) passes first. Returns true.
+  // Blocks until finished or the user interrupts (the operation then goes on), without the GIL if the caller has
+  // released it. Raises the operation's exception, or DistBackendError if `timeout` (0: none beyond the operation's
+  // own) passes first. Returns true.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(); }
   bool isCompleted() override { return future_->completed(); }
@@ -58,6 +59,8 @@ class WorkHCCL final : public c10d::Work {
   uint64_t getSequencenumber() const override { return info_.sequence; }
 
   const std::vector<at::Tensor>& outputs() const { return outputs_; }
+  // What the operation failed with, "" if it did not. Valid once finished.
+  std::string failure();
   // For completion hooks. Valid once finished.
   std::shared_ptr<c10d::WorkInfo> info() const;
 

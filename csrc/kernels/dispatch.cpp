@@ -31,10 +31,10 @@ bool cpu_has(CpuCapability capability) {
 
 constexpr Kernels kSets[] = {
 #if defined(__x86_64__)
-    {CpuCapability::kAvx512, &avx512::pointwise},
-    {CpuCapability::kAvx2, &avx2::pointwise},
+    {CpuCapability::kAvx512, &avx512::pointwise, &avx512::reduction},
+    {CpuCapability::kAvx2, &avx2::pointwise, &avx2::reduction},
 #endif
-    {CpuCapability::kBaseline, &baseline::pointwise},
+    {CpuCapability::kBaseline, &baseline::pointwise, &baseline::reduction},
 };
 
 const Kernels& choose() {

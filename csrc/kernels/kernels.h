@@ -12,6 +12,7 @@
 
 #include "kernels/declare.h"
 #include "kernels/pointwise.h"
+#include "kernels/reduction.h"
 #include "sim/env.h"
 
 namespace cann::kernels {
@@ -20,6 +21,7 @@ namespace cann::kernels {
 struct Kernels {
   sim::CpuCapability capability;
   const PointwiseKernels* pointwise;
+  const ReductionKernels* reduction;
 };
 
 // The set in use. Raises std::invalid_argument when TORCH_CANN_CPU_CAPABILITY asks for what this CPU does not have.

@@ -5,9 +5,12 @@
 
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "distributed/dry_process_group.h"
+#include "distributed/flight_recorder.h"
+#include "distributed/interrupt.h"
 #include "distributed/process_group_hccl.h"
 #include "python/bindings.h"
 
@@ -83,13 +86,28 @@ py::dict from_config(const Config& config) {
   return values;
 }
 
+// Only Python can make a ProcessGroupGloo: the wheel has no headers for it.
+cann::hccl::GlooMaker gloo_maker(Milliseconds timeout) {
+  return [timeout](const StorePtr& store, int rank, int size) {
+    const py::gil_scoped_acquire gil;
+    const auto module = py::module_::import("torch_cann.distributed._gloo");
+    return module.attr("make_gloo")(store, rank, size, timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
+  };
+}
+
 NoGilIntrusivePtr<ProcessGroupHCCL> make_group(const StorePtr& store, int rank, int size,
                                                c10::intrusive_ptr<Options> options) {
-  // Only Python can make a ProcessGroupGloo: the wheel has no headers for it.
-  const auto module = py::module_::import("torch_cann.distributed._gloo");
-  auto gloo = module.attr("make_gloo")(store, rank, size, options->timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
+  const py::gil_scoped_release no_gil;  // waits for the other ranks
+  auto maker = gloo_maker(options->timeout);
   return NoGilIntrusivePtr<ProcessGroupHCCL>(
-      c10::make_intrusive<ProcessGroupHCCL>(store, std::move(gloo), rank, size, std::move(options)));
+      c10::make_intrusive<ProcessGroupHCCL>(store, std::move(maker), rank, size, std::move(options)));
+}
+
+// Runs Python's signal handlers, of which that of Ctrl-C raises. Only the main thread has any to run.
+void check_signals() {
+  if (gettid() != getpid() || !Py_IsInitialized()) return;
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
 void bind_options(py::class_<ProcessGroupHCCL, NoGilIntrusivePtr<ProcessGroupHCCL>, c10d::Backend>& group) {
@@ -109,6 +127,7 @@ void bind_options(py::class_<ProcessGroupHCCL, NoGilIntrusivePtr<ProcessGroupHCC
 
 void bind_distributed(py::module_& m) {
   py::module_::import("torch._C._distributed_c10d");  // registers the base classes
+  cann::hccl::set_interrupt_check(&check_signals);
   auto c10d = m.def_submodule("_distributed_c10d", "The process group of backend \"hccl\".");
 
   using cann::hccl::DryProcessGroup;
@@ -116,6 +135,15 @@ void bind_distributed(py::module_& m) {
       .def(py::init<int, int, std::string, std::vector<int>>(), py::arg("rank"), py::arg("size"), py::arg("name"),
            py::arg("global_ranks"))
       .def("_set_default_timeout", &DryProcessGroup::setTimeout, py::arg("timeout"));
+
+  c10d.def(
+      "_dump_hccl_trace_json",
+      [](bool include_collectives, bool only_active) {
+        const auto& recorder = cann::hccl::FlightRecorder::get();
+        return py::bytes(include_collectives ? recorder.to_json(only_active) : "{}");
+      },
+      py::arg("includeCollectives") = true, py::arg("onlyActive") = false,
+      "The flight recorder's operations; none unless TORCH_HCCL_TRACE_BUFFER_SIZE is set.");
 
   py::class_<ProcessGroupHCCL, NoGilIntrusivePtr<ProcessGroupHCCL>, c10d::Backend> group(c10d, "ProcessGroupHCCL");
   bind_options(group);
@@ -132,7 +160,7 @@ void bind_distributed(py::module_& m) {
       .def("abort_hccl_comm", py::overload_cast<const std::string&>(&ProcessGroupHCCL::abort), py::arg("reason"),
            NoGil())
       .def("_get_error", &ProcessGroupHCCL::getError)
-      .def("_rebuild", &ProcessGroupHCCL::rebuild, py::arg("gloo"), NoGil())
+      .def("_rebuild", &ProcessGroupHCCL::rebuild, py::arg("store"), NoGil())
       .def_property_readonly("_rebuilds", &ProcessGroupHCCL::rebuilds)
       .def("_set_default_timeout", &ProcessGroupHCCL::setTimeout, py::arg("timeout"))
       .def("_group_start", &ProcessGroupHCCL::startCoalescing)

@@ -97,6 +97,7 @@ Env::Env(const Lookup& lookup) {
   host_margin_bytes =
       static_cast<size_t>(integer_variable(lookup, "TORCH_CANN_HOST_MARGIN_MB", 256, 0, 1 << 20)) * kMiB;
   huge_pages = flag_variable(lookup, "TORCH_CANN_HUGE_PAGES", huge_pages);
+  shared_hbm = flag_variable(lookup, "TORCH_CANN_SHARED_HBM", shared_hbm);
   direct_ops = flag_variable(lookup, "TORCH_CANN_DIRECT_OPS", direct_ops);
   low_precision = choice_variable<LowPrecision>(
       lookup, "TORCH_CANN_LOW_PRECISION",
@@ -138,6 +139,11 @@ std::optional<std::vector<int>> Env::visible_devices(int device_count) {
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
   }
   return ids;
+}
+
+int Env::local_world_size() {
+  const char* text = std::getenv("LOCAL_WORLD_SIZE");
+  return text == nullptr ? 1 : static_cast<int>(to_integer(text).value_or(1));
 }
 
 int Env::rank() {

@@ -2,9 +2,9 @@
 // The one door to the process environment: every variable the simulator reads, with its default and allowed values.
 //
 // Values are read once, at the first call of Env::get(), and never again (a caller may clear os.environ at will).
-// The exceptions are visible_devices() and rank(), which read anew at each call: the former is asked until the device
-// is initialised, as on the real runtime. Thread-safe. A malformed value raises std::invalid_argument naming the
-// variable, its value and what is allowed; the next Env::get() then reads again.
+// The exceptions are visible_devices(), local_world_size() and rank(), which read anew at each call: the former is
+// asked until the device is initialised, as on the real runtime. Thread-safe. A malformed value raises
+// std::invalid_argument naming the variable, its value and what is allowed; the next Env::get() then reads again.
 
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +49,9 @@ class Env {
   size_t host_margin_bytes = size_t{256} << 20;
   // TORCH_CANN_HUGE_PAGES: 0 or 1, ask the kernel for transparent huge pages behind HBM. Default 1.
   bool huge_pages = true;
+  // TORCH_CANN_SHARED_HBM: 0 or 1, let processes of the host that form a group of backend "hccl" map each other's HBM.
+  // With 0 their collectives copy through the communicator's buffers. Default 1.
+  bool shared_hbm = true;
   // TORCH_CANN_DIRECT_OPS: 0 or 1, 0 sends every operator through the boxed path (for tests of that path). Default 1.
   bool direct_ops = true;
   // TORCH_CANN_LOW_PRECISION: auto, native or float32. Default auto.
@@ -68,6 +71,10 @@ class Env {
   // ASCEND_RT_VISIBLE_DEVICES as it is now: nullopt if unset, else the list of physical ids, empty for "".
   // The list ends at the first invalid or repeated entry, as the CUDA runtime does with its own variable.
   static std::optional<std::vector<int>> visible_devices(int device_count);
+
+  // LOCAL_WORLD_SIZE as it is now, which launchers set to the number of ranks on this host, or 1 when unset or not a
+  // number.
+  static int local_world_size();
 
   // RANK as it is now, or -1 when unset or not a number; used in error messages only.
   static int rank();

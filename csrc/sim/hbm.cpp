@@ -1,11 +1,17 @@
 #include "sim/hbm.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <iterator>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,6 +26,39 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 void* map_address_range(size_t bytes, int protection) {
   void* ptr = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return ptr == MAP_FAILED ? nullptr : ptr;
+}
+
+// The one Hbm with shared memory, for the handler of fork().
+std::atomic<Hbm*> g_shared{nullptr};
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// A sparse memfd of `bytes` whose size nobody can change: a peer that truncated it would make its users die of SIGBUS.
+int make_memfd(size_t bytes) {
+  FileDescriptor fd(memfd_create("torch_cann_hbm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  rlimit limit{};
+  // ftruncate() beyond the limit is a signal that ends the process.
+  const bool allowed =
+      getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes;
+  if (!allowed) errno = EFBIG;
+  const bool made = fd.get() >= 0 && allowed && fchmod(fd.get(), S_IRUSR | S_IWUSR) == 0 &&
+                    ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0 &&
+                    fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+  if (!made) throw std::system_error(errno, std::generic_category(), "Cannot make shared memory for the HBM");
+  return fd.release();
 }
 
 }  // namespace
@@ -51,6 +90,9 @@ Hbm::Hbm(int cards, size_t capacity, Backing backing)
 
 Hbm::~Hbm() {
   if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
+  if (Hbm* self = this; g_shared.compare_exchange_strong(self, nullptr)) {
+    if (const int fd = shared_fd(); fd >= 0) close(fd);
+  }
 }
 
 void* Hbm::reserve(int card, size_t bytes) {
@@ -75,13 +117,11 @@ void* Hbm::reserve(int card, size_t bytes) {
 }
 
 void Hbm::release(int card, void* ptr, size_t bytes) {
-  // Private anonymous pages read as zero again afterwards, so a later segment starts clean.
-  madvise(ptr, bytes, MADV_DONTNEED);
-  if (backing_ == Backing::kProtected) mprotect(ptr, bytes, PROT_NONE);
   CardRange& range = cards_[static_cast<size_t>(card)];
   std::lock_guard lock(range.mutex);
   range.used -= bytes;
   auto address = reinterpret_cast<uintptr_t>(ptr);
+  empty_segment(range, address, address + bytes);
   auto after = range.free.lower_bound(address);
   if (after != range.free.end() && address + bytes == after->first) {
     bytes += after->second;
@@ -109,6 +149,107 @@ void Hbm::discharge(int card, size_t bytes) {
   CardRange& range = cards_[static_cast<size_t>(card)];
   std::lock_guard lock(range.mutex);
   range.used -= bytes;
+}
+
+void Hbm::share() {
+  std::lock_guard sharing(sharing_);
+  if (shared_fd() >= 0) return;
+  if (backing_ == Backing::kProtected) {
+    throw std::system_error(ENOTSUP, std::generic_category(), "Memory that holds no values cannot be shared");
+  }
+  Hbm* nobody = nullptr;
+  if (!g_shared.compare_exchange_strong(nobody, this)) {
+    throw std::system_error(EBUSY, std::generic_category(), "Another Hbm of this process is shared already");
+  }
+  [[maybe_unused]] static const int fork_handler = pthread_atfork(nullptr, nullptr, [] {
+    if (Hbm* shared = g_shared.load()) shared->make_private_after_fork();
+  });
+  try {
+    shared_fd_.store(make_memfd(end_ - begin_), std::memory_order_release);
+  } catch (...) {
+    g_shared.store(nullptr);
+    throw;
+  }
+  for (size_t card = 0; card < cards_.size(); ++card) share_free_ranges(cards_[card], begin_ + card * stride_);
+}
+
+void Hbm::share_free_ranges(CardRange& range, uintptr_t begin) {
+  std::lock_guard lock(range.mutex);
+  const uintptr_t end = begin + stride_;
+  uintptr_t next = begin;
+  const auto keep_until = [&](uintptr_t address) {
+    if (address > next) range.unshared.emplace(next, address);
+  };
+  for (const auto& [address, bytes] : range.free) {
+    keep_until(address);
+    // Where the kernel refuses (its limit of mappings), the range stays what it was, and is treated as in use.
+    if (!map_shared(address, address + bytes)) range.unshared.emplace(address, address + bytes);
+    next = address + bytes;
+  }
+  keep_until(end);
+}
+
+bool Hbm::map_shared(uintptr_t begin, uintptr_t end) {
+  void* const address = reinterpret_cast<void*>(begin);
+  const void* mapped = mmap(address, end - begin, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+                            shared_fd(), static_cast<off_t>(begin - begin_));
+  if (mapped == MAP_FAILED) return false;
+  if (backing_ == Backing::kHugePages) madvise(address, end - begin, MADV_HUGEPAGE);
+  return true;
+}
+
+void Hbm::empty_segment(CardRange& range, uintptr_t begin, uintptr_t end) {
+  // Pages read as zero again afterwards, so a later segment starts clean.
+  if (shared_fd() < 0) {
+    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+    if (backing_ == Backing::kProtected) mprotect(reinterpret_cast<void*>(begin), end - begin, PROT_NONE);
+    return;
+  }
+  auto owner = range.unshared.upper_bound(begin);
+  if (owner == range.unshared.begin() || std::prev(owner)->second <= begin) {
+    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_REMOVE);
+    return;
+  }
+  if (!map_shared(begin, end)) {
+    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+    return;
+  }
+  --owner;
+  const auto [from, to] = *owner;
+  range.unshared.erase(owner);
+  if (from < begin) range.unshared.emplace(from, begin);
+  if (end < to) range.unshared.emplace(end, to);
+}
+
+std::optional<uint64_t> Hbm::shared_offset(const void* ptr, size_t bytes) const {
+  const auto begin = reinterpret_cast<uintptr_t>(ptr);
+  if (shared_fd() < 0 || !contains(ptr) || bytes > end_ - begin) return std::nullopt;
+  const CardRange& range = cards_[static_cast<size_t>(card_of(ptr))];
+  std::lock_guard lock(range.mutex);
+  const auto after = range.unshared.lower_bound(begin);
+  if (after != range.unshared.end() && after->first < begin + bytes) return std::nullopt;
+  if (after != range.unshared.begin() && std::prev(after)->second > begin) return std::nullopt;
+  return begin - begin_;
+}
+
+void Hbm::make_private_after_fork() noexcept {
+  // No locks: another thread may have held them. Pages the child has not written stay those of the memfd.
+  const int fd = shared_fd_.exchange(-1);
+  if (fd < 0) return;
+  for (size_t card = 0; card < cards_.size(); ++card) {
+    uintptr_t next = begin_ + card * stride_;
+    const uintptr_t end = next + stride_;
+    const auto remap_until = [&](uintptr_t stop) {
+      if (stop <= next) return;
+      mmap(reinterpret_cast<void*>(next), stop - next, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+           fd, static_cast<off_t>(next - begin_));
+    };
+    for (const auto& [from, to] : cards_[card].unshared) {
+      remap_until(from);
+      next = to;
+    }
+    remap_until(end);
+  }
 }
 
 size_t Hbm::used(int card) const {

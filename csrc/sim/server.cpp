@@ -41,6 +41,18 @@ Server::Server()
       physical_ids_(require_cards(visible_ids())),
       hbm_(card_count(), Env::get().hbm_bytes.value_or(soc_.usable_hbm_bytes), backing()) {
   for (int card = 0; card < card_count(); ++card) hbm_.charge(card, kContextBytes);
+  // Under a launcher peers are to come: then what is allocated before the first group is shared as well.
+  if (Env::get().shared_hbm && Env::local_world_size() > 1) share_hbm();
+}
+
+bool Server::share_hbm() {
+  if (!Env::get().shared_hbm) return false;
+  try {
+    hbm_.share();
+  } catch (const std::system_error&) {
+    return false;  // collectives then copy
+  }
+  return true;
 }
 
 Server& Server::get() {

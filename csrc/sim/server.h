@@ -30,6 +30,8 @@ class Server {
   // Physical id of logical card `card` (0 <= card < card_count()).
   int physical_id(int card) const { return physical_ids_[static_cast<size_t>(card)]; }
   Hbm& hbm() { return hbm_; }
+  // Hbm::share(), unless the environment forbids it. Whether it is shared now.
+  bool share_hbm();
 
   // HBM the driver and the runtime keep on every card, outside the caching allocator's reach, in bytes.
   // Makes mem_get_info() free < total from the first moment, as on hardware.

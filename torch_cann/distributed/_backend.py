@@ -8,7 +8,6 @@ from torch._C._distributed_c10d import ErrorType
 
 from torch_cann import _C
 from torch_cann._C import _distributed_c10d
-from torch_cann.distributed import _gloo
 
 ProcessGroupHCCL = _distributed_c10d.ProcessGroupHCCL
 
@@ -79,5 +78,5 @@ def reinit(group, rebuild_link: bool):
     backend.abort_hccl_comm("reinit_process_group() was called")
     # The new addresses must not be mistaken for those of an earlier time.
     store = dist.PrefixStore(f"rebuild_{backend._rebuilds}", group.get_group_store())
-    backend._rebuild(_gloo.make_gloo(store, group.rank(), group.size(), backend.options._timeout))
+    backend._rebuild(store)
     return group

@@ -1,0 +1,179 @@
+#include "distributed/rendezvous.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "distributed/hccl_env.h"
+#include "distributed/mesh_engine.h"
+#include "distributed/shm/shm_engine.h"
+#include "runtime/errors.h"
+#include "sim/server.h"
+
+namespace cann::hccl {
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// What a rank tells the others.
+struct Card {
+  std::string host;
+  ProcessId process;
+  MemoryId control;  // of rank 0: the communicator's block
+};
+
+std::string namespace_of_process(const char* kind) {
+  struct stat status {};
+  const std::string path = fmt::format("/proc/self/ns/{}", kind);
+  return stat(path.c_str(), &status) == 0 ? std::to_string(status.st_ino) : "?";
+}
+
+std::string host_identity() {
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  return fmt::format("{}/{}/{}/{}/{}", boot_id, namespace_of_process("pid"), namespace_of_process("net"),
+                     namespace_of_process("user"), geteuid());
+}
+
+// The HBM to share with peers, or nullptr.
+sim::Hbm* shared_hbm() {
+  try {
+    sim::Server& server = sim::Server::get();
+    return server.share_hbm() ? &server.hbm() : nullptr;
+  } catch (const std::runtime_error&) {
+    return nullptr;  // no card is visible here
+  }
+}
+
+std::string write_memory(const MemoryId& id) { return fmt::format("{} {} {} {}", id.pid, id.fd, id.inode, id.bytes); }
+
+std::string write_card(const Card& card) {
+  return fmt::format("{} {} {} {} {} {}", card.host, card.process.pid, card.process.start_time,
+                     write_memory(card.process.hbm), card.process.bytes_per_card, write_memory(card.control));
+}
+
+std::istream& operator>>(std::istream& in, MemoryId& id) { return in >> id.pid >> id.fd >> id.inode >> id.bytes; }
+
+Card read_card(const std::string& text) {
+  Card card;
+  std::istringstream in(text);
+  in >> card.host >> card.process.pid >> card.process.start_time >> card.process.hbm >> card.process.bytes_per_card >>
+      card.control;
+  TORCH_CHECK(in, "A rank introduced itself in a way this version does not understand: \"", text,
+              "\". All ranks must run the same version.", error_suffix(ErrModule::DIST, ErrCode::PARAM));
+  return card;
+}
+
+class Meeting {
+ public:
+  Meeting(StorePtr store, int rank, int size, std::chrono::milliseconds timeout)
+      : store_(std::move(store)), rank_(rank), size_(size), deadline_(timeout) {}
+
+  // Tells the others `value` under `what`, and what they told.
+  std::vector<std::string> exchange(const std::string& what, const std::string& value) {
+    store_->set(key(what, rank_), value);
+    std::vector<std::string> keys;
+    for (int rank = 0; rank < size_; ++rank) keys.push_back(key(what, rank));
+    try {
+      store_->wait(keys, deadline_.remaining());
+    } catch (const std::exception& error) {
+      raise_missing(keys, error.what());
+    }
+    std::vector<std::string> values;
+    for (const std::string& one : keys) {
+      const auto bytes = store_->get(one);
+      values.emplace_back(bytes.begin(), bytes.end());
+    }
+    return values;
+  }
+
+ private:
+  static std::string key(const std::string& what, int rank) { return fmt::format("hccl/{}/{}", what, rank); }
+
+  [[noreturn]] void raise_missing(const std::vector<std::string>& keys, const std::string& reason) {
+    std::string missing;
+    for (int rank = 0; rank < size_; ++rank) {
+      if (!store_->check({keys[static_cast<size_t>(rank)]})) {
+        missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+      }
+    }
+    C10_THROW_ERROR(DistBackendError,
+                    fmt::format("[Rank {}] the communicator of {} ranks could not be made within {} ms: no sign from "
+                                "rank {}. Start all ranks, or allow more time (timeout, HCCL_CONNECT_TIMEOUT). {}{}",
+                                rank_, size_, deadline_.allowed().count(), missing, reason,
+                                error_suffix(ErrModule::DIST, ErrCode::TIMEOUT)));
+  }
+
+  StorePtr store_;
+  const int rank_;
+  const int size_;
+  Deadline deadline_;
+};
+
+std::shared_ptr<Engine> share_memory(const std::vector<Card>& cards, int rank, std::optional<SharedMemory> control,
+                                     sim::Hbm* hbm) {
+  const int size = static_cast<int>(cards.size());
+  TORCH_CHECK(cards[0].control.bytes == ControlBlock::bytes_for(size), "rank 0 runs another version");
+  auto memory = std::make_shared<SharedMemory>(control ? std::move(*control) : SharedMemory::open(cards[0].control));
+  std::vector<std::shared_ptr<PeerProcess>> peers;
+  for (const Card& card : cards) {
+    const bool own = card.process.pid == getpid();  // this rank, or another thread
+    peers.push_back(own ? nullptr : PeerProcess::find(card.process));
+  }
+  const ControlBlock block(memory->data(), size);
+  return std::make_shared<ShmEngine>(block, std::move(memory), rank, std::move(peers), hbm);
+}
+
+}  // namespace
+
+std::shared_ptr<Engine> connect(const StorePtr& store, int rank, int size, std::chrono::milliseconds timeout,
+                                const GlooMaker& make_gloo) {
+  if (const auto limit = HcclEnv::get().connect_timeout) timeout = std::min(timeout, std::chrono::milliseconds(*limit));
+  Meeting meeting(store, rank, size, timeout);
+  sim::Hbm* hbm = size > 1 ? shared_hbm() : nullptr;
+  std::optional<SharedMemory> control;
+  if (rank == 0) control.emplace(SharedMemory::create("torch_cann_hccl", ControlBlock::bytes_for(size)));
+
+  Card mine;
+  mine.host = host_identity();
+  mine.process.pid = getpid();
+  mine.process.start_time = start_time_of(getpid());
+  if (hbm != nullptr) {
+    mine.process.hbm = id_of(hbm->shared_fd());
+    mine.process.bytes_per_card = hbm->stride();
+  }
+  if (control) mine.control = control->id();
+  if (size == 1) return share_memory({mine}, rank, std::move(control), hbm);
+
+  std::vector<Card> cards;
+  for (const std::string& text : meeting.exchange("card", write_card(mine))) cards.push_back(read_card(text));
+  const bool one_host =
+      std::all_of(cards.begin(), cards.end(), [&](const Card& card) { return card.host == cards[0].host; });
+  if (!one_host) return std::make_shared<MeshEngine>(make_gloo(store, rank, size));
+
+  // Sharing may fail on one rank alone (a limit of its own, a hidden /proc); then all take the other way.
+  std::shared_ptr<Engine> engine;
+  std::string problem;
+  try {
+    engine = share_memory(cards, rank, std::move(control), hbm);
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  const auto problems = meeting.exchange("shared", problem);
+  const auto first = std::find_if(problems.begin(), problems.end(), [](const auto& text) { return !text.empty(); });
+  if (first == problems.end()) return engine;
+  TORCH_WARN_ONCE(
+      "The ranks of this host cannot share memory and exchange messages instead, which is much slower: rank ",
+      first - problems.begin(), " says: ", *first);
+  return std::make_shared<MeshEngine>(make_gloo(store, rank, size));
+}
+
+}  // namespace cann::hccl

@@ -1,0 +1,125 @@
+"""Ranks in two network namespaces are two hosts: messages over a link instead of shared memory, and the link cut."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import time
+import uuid
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import device, refusal
+
+CLONE_NEWNET = 0x40000000
+INTERFACE = "cannlink"
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def two_hosts():
+    """Names of two network namespaces joined by a link, whose ends are called INTERFACE."""
+    if shutil.which("ip") is None:
+        pytest.skip("network namespaces need the command ip (Debian: iproute2)")
+    tag = uuid.uuid4().hex[:6]
+    names = [f"cann{tag}a", f"cann{tag}b"]
+    made = []
+    try:
+        try:
+            for name in names:
+                ip("netns", "add", name)
+                made.append(name)
+            ip("link", "add", f"c{tag}a", "type", "veth", "peer", "name", f"c{tag}b")
+            for index, name in enumerate(names):
+                ip("link", "set", f"c{tag}{'ab'[index]}", "netns", name, "name", INTERFACE)
+                ip("-n", name, "addr", "add", f"10.77.0.{index + 1}/24", "dev", INTERFACE)
+                for interface in ("lo", INTERFACE):
+                    ip("-n", name, "link", "set", interface, "up")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces are not allowed here: {error.stderr.strip()}")
+        yield names
+    finally:
+        for name in made:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def enter(names: list[str], store: str, timeout: float) -> None:
+    """Half of the ranks go to each namespace and make the default group; file stores work across."""
+    from datetime import timedelta
+
+    rank = torch.npu.current_device()
+    ranks_per_host = int(os.environ["LOCAL_WORLD_SIZE"])
+    with open(f"/var/run/netns/{names[rank // ranks_per_host]}") as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+    dist.init_process_group(
+        "hccl",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=2 * ranks_per_host,
+        timeout=timedelta(seconds=timeout),
+    )
+
+
+def check_operations() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for size in (1, 1000, 300_001):
+        tensor = torch.full((size,), float(rank + 1), device=device())
+        dist.all_reduce(tensor)
+        assert tensor.unique().tolist() == [ranks * (ranks + 1) / 2]
+        gathered = torch.empty(ranks * size, device=device())
+        dist.all_gather_into_tensor(gathered, torch.full((size,), float(rank), device=device()))
+        assert gathered.view(ranks, size)[:, -1].tolist() == list(range(ranks))
+        part = torch.empty(size, device=device())
+        dist.reduce_scatter_tensor(part, gathered)
+        assert part.unique().tolist() == [float(rank * ranks)]
+        dist.broadcast(tensor.fill_(rank), ranks - 1)
+        assert tensor.unique().tolist() == [ranks - 1]
+        swapped = torch.empty_like(gathered)
+        dist.all_to_all_single(swapped, torch.full_like(gathered, float(rank)))
+        assert swapped.view(ranks, size)[:, -1].tolist() == list(range(ranks))
+        if rank in (0, ranks - 1):
+            other = ranks - 1 - rank
+            received = torch.empty(size, device=device())
+            for work in dist.batch_isend_irecv(
+                [dist.P2POp(dist.isend, part, other), dist.P2POp(dist.irecv, received, other)]
+            ):
+                work.wait()
+            assert received.unique().tolist() == [float(other * ranks)]
+        dist.barrier()
+    local = dist.new_group([0, 1]), dist.new_group([2, 3])  # within a host
+    total = torch.ones(5000, device=device())
+    dist.all_reduce(total, group=local[rank // 2])
+    assert total.unique().tolist() == [2.0]
+
+
+def test_all_operations_between_two_hosts(new_ranks, two_hosts, tmp_path) -> None:
+    ranks = new_ranks(4, backend=None, LOCAL_WORLD_SIZE="2", GLOO_SOCKET_IFNAME=INTERFACE)
+    ranks.run(enter, two_hosts, str(tmp_path / "store"), 60.0)
+    ranks.run(check_operations)
+
+
+def reduce_over_a_cut_link() -> tuple[str, float]:
+    dist.all_reduce(torch.ones(4, device=device()))
+    time.sleep(1)  # the link is cut meanwhile
+    started = time.monotonic()
+    text = refusal(lambda: dist.all_reduce(torch.ones(4, device=device())), dist.DistBackendError)
+    return text, time.monotonic() - started
+
+
+def test_a_cut_link_is_an_error_at_the_timeout(new_ranks, two_hosts, tmp_path) -> None:
+    import threading
+
+    ranks = new_ranks(2, backend=None, LOCAL_WORLD_SIZE="1", GLOO_SOCKET_IFNAME=INTERFACE)
+    ranks.run(enter, two_hosts, str(tmp_path / "store"), 4.0)
+    threading.Timer(0.5, ip, ("-n", two_hosts[0], "link", "set", INTERFACE, "down")).start()
+    for rank, (text, seconds) in enumerate(ranks.run(reduce_over_a_cut_link)):
+        assert f"rank {1 - rank}" in text
+        assert "OpType=ALLREDUCE" in text
+        assert seconds < 6
