@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include "distributed/hccl_env.h"
 #include "distributed/mesh_engine.h"
 #include "distributed/shm/shm_engine.h"
+#include "distributed/two_level_engine.h"
 #include "runtime/errors.h"
 #include "sim/server.h"
 
@@ -27,7 +29,7 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 struct Card {
   std::string host;
   ProcessId process;
-  MemoryId control;  // of rank 0: the communicator's block
+  MemoryId control;  // the communicator's block, should this rank be the first of its host
 };
 
 std::string namespace_of_process(const char* kind) {
@@ -118,18 +120,55 @@ class Meeting {
   Deadline deadline_;
 };
 
-std::shared_ptr<Engine> share_memory(const std::vector<Card>& cards, int rank, std::optional<SharedMemory> control,
-                                     sim::Hbm* hbm) {
-  const int size = static_cast<int>(cards.size());
-  TORCH_CHECK(cards[0].control.bytes == ControlBlock::bytes_for(size), "rank 0 runs another version");
-  auto memory = std::make_shared<SharedMemory>(control ? std::move(*control) : SharedMemory::open(cards[0].control));
+// The ranks of each host, hosts in the order of their first rank.
+TwoLevelEngine::Hosts hosts_of(const std::vector<Card>& cards) {
+  TwoLevelEngine::Hosts hosts;
+  std::vector<std::string> names;
+  for (size_t rank = 0; rank < cards.size(); ++rank) {
+    const auto known = std::find(names.begin(), names.end(), cards[rank].host);
+    const auto host = static_cast<size_t>(known - names.begin());
+    if (known == names.end()) {
+      names.push_back(cards[rank].host);
+      hosts.emplace_back();
+    }
+    hosts[host].push_back(static_cast<int>(rank));
+  }
+  return hosts;
+}
+
+// The engine of `ranks`, all on this host, of which this process is number `place`. The first one's block is used.
+std::shared_ptr<Engine> share_memory(const std::vector<Card>& cards, const std::vector<int>& ranks, int place,
+                                     SharedMemory own, sim::Hbm* hbm) {
+  const Card& first = cards[static_cast<size_t>(ranks[0])];
+  const int size = static_cast<int>(ranks.size());
+  TORCH_CHECK(first.control.bytes >= ControlBlock::bytes_for(size), "rank ", ranks[0], " runs another version");
+  auto memory = std::make_shared<SharedMemory>(place == 0 ? std::move(own) : SharedMemory::open(first.control));
   std::vector<std::shared_ptr<PeerProcess>> peers;
-  for (const Card& card : cards) {
-    const bool own = card.process.pid == getpid();  // this rank, or another thread
-    peers.push_back(own ? nullptr : PeerProcess::find(card.process));
+  for (const int rank : ranks) {
+    const ProcessId& process = cards[static_cast<size_t>(rank)].process;
+    const bool here = process.pid == getpid();  // this rank, or another thread
+    peers.push_back(here ? nullptr : PeerProcess::find(process));
   }
   const ControlBlock block(memory->data(), size);
-  return std::make_shared<ShmEngine>(block, std::move(memory), rank, std::move(peers), hbm);
+  return std::make_shared<ShmEngine>(block, std::move(memory), place, std::move(peers), hbm);
+}
+
+std::shared_ptr<Engine> mesh(const StorePtr& store, const std::string& name, int rank, int size,
+                             const GlooMaker& make_gloo) {
+  return std::make_shared<MeshEngine>(make_gloo(c10::make_intrusive<c10d::PrefixStore>(name, store), rank, size));
+}
+
+Card introduction(const SharedMemory& control, const sim::Hbm* hbm) {
+  Card card;
+  card.host = host_identity();
+  card.process.pid = getpid();
+  card.process.start_time = start_time_of(getpid());
+  if (hbm != nullptr) {
+    card.process.hbm = id_of(hbm->shared_fd());
+    card.process.bytes_per_card = hbm->stride();
+  }
+  card.control = control.id();
+  return card;
 }
 
 }  // namespace
@@ -139,41 +178,43 @@ std::shared_ptr<Engine> connect(const StorePtr& store, int rank, int size, std::
   if (const auto limit = HcclEnv::get().connect_timeout) timeout = std::min(timeout, std::chrono::milliseconds(*limit));
   Meeting meeting(store, rank, size, timeout);
   sim::Hbm* hbm = size > 1 ? shared_hbm() : nullptr;
-  std::optional<SharedMemory> control;
-  if (rank == 0) control.emplace(SharedMemory::create("torch_cann_hccl", ControlBlock::bytes_for(size)));
-
-  Card mine;
-  mine.host = host_identity();
-  mine.process.pid = getpid();
-  mine.process.start_time = start_time_of(getpid());
-  if (hbm != nullptr) {
-    mine.process.hbm = id_of(hbm->shared_fd());
-    mine.process.bytes_per_card = hbm->stride();
-  }
-  if (control) mine.control = control->id();
-  if (size == 1) return share_memory({mine}, rank, std::move(control), hbm);
+  // Costs nothing on ranks whose block is not the one that is used.
+  SharedMemory control = SharedMemory::create("torch_cann_hccl", ControlBlock::bytes_for(size));
+  const Card mine = introduction(control, hbm);
+  if (size == 1) return share_memory({mine}, {0}, 0, std::move(control), hbm);
 
   std::vector<Card> cards;
   for (const std::string& text : meeting.exchange("card", write_card(mine))) cards.push_back(read_card(text));
-  const bool one_host =
-      std::all_of(cards.begin(), cards.end(), [&](const Card& card) { return card.host == cards[0].host; });
-  if (!one_host) return std::make_shared<MeshEngine>(make_gloo(store, rank, size));
+  const TwoLevelEngine::Hosts hosts = hosts_of(cards);
+  const bool even =
+      std::all_of(hosts.begin(), hosts.end(), [&](const auto& ranks) { return ranks.size() == hosts[0].size(); });
+  if (!even || hosts[0].size() == 1) return mesh(store, "all", rank, size, make_gloo);
+  const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const auto& ranks) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  });
+  const int place = static_cast<int>(std::find(host->begin(), host->end(), rank) - host->begin());
 
   // Sharing may fail on one rank alone (a limit of its own, a hidden /proc); then all take the other way.
-  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Engine> local;
   std::string problem;
   try {
-    engine = share_memory(cards, rank, std::move(control), hbm);
+    local = share_memory(cards, *host, place, std::move(control), hbm);
   } catch (const std::exception& error) {
     problem = error.what();
   }
   const auto problems = meeting.exchange("shared", problem);
   const auto first = std::find_if(problems.begin(), problems.end(), [](const auto& text) { return !text.empty(); });
-  if (first == problems.end()) return engine;
-  TORCH_WARN_ONCE(
-      "The ranks of this host cannot share memory and exchange messages instead, which is much slower: rank ",
-      first - problems.begin(), " says: ", *first);
-  return std::make_shared<MeshEngine>(make_gloo(store, rank, size));
+  if (first != problems.end()) {
+    TORCH_WARN_ONCE(
+        "The ranks of a host cannot share memory and exchange messages instead, which is much slower: rank ",
+        first - problems.begin(), " says: ", *first);
+    return mesh(store, "all", rank, size, make_gloo);
+  }
+  if (hosts.size() == 1) return local;
+  auto all = mesh(store, "all", rank, size, make_gloo);
+  auto rail = mesh(store, fmt::format("rail{}", place), static_cast<int>(host - hosts.begin()),
+                   static_cast<int>(hosts.size()), make_gloo);
+  return std::make_shared<TwoLevelEngine>(hosts, rank, std::move(local), std::move(rail), std::move(all));
 }
 
 }  // namespace cann::hccl

@@ -122,6 +122,24 @@ def test_a_forbidden_include_is_found(layer: str, include: str) -> None:
     assert _include_violations(layer, f"{allowed}  #  include {include}\n") == [include[1:-1]]
 
 
+def test_shared_memory_engine_knows_no_torch() -> None:
+    folder = _CSRC / "distributed"
+    sources = [*_sources(folder / "shm", _CPP_SUFFIXES), *(folder / f"{name}.h" for name in ("engine", "reduction"))]
+    assert len(sources) > 2
+    violations = {
+        str(path.relative_to(_ROOT)): found
+        for path in sources
+        if (
+            found := [
+                name
+                for name in _INCLUDE.findall(path.read_text(encoding="utf-8"))
+                if _kind_of_include(name) not in {"std", "sim", "kernels", "distributed"}
+            ]
+        )
+    }
+    assert violations == {}
+
+
 def test_every_include_of_our_own_names_a_file_from_csrc() -> None:
     missing = [
         f"{path.relative_to(_ROOT)}: {name}"
