@@ -1,6 +1,7 @@
 #include "distributed/two_level_engine.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 
