@@ -45,6 +45,7 @@ void register_npu_operators() {
   npu::register_infer_attention(ops);
   npu::register_sparse_attention(ops);
   npu::register_recurrence(ops);
+  npu::register_serving(ops);
   npu::register_refused_attention(ops);
   npu::register_refused_experts(ops);
   npu::register_refused_others(ops);

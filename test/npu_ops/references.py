@@ -301,3 +301,39 @@ def scatter_list(tensors, indices, updates, mask=None):
         if mask is None or mask[i]:
             result[i][:, begin:begin + updates.size(2)] = updates[i]
     return result
+
+
+def attention_update(lse, parts, update_type):
+    """Each part weighed by its share of the whole sum of exponentials."""
+    lse, parts = torch.stack(lse), torch.stack(parts)
+    out = (parts * lse.softmax(0)[..., None]).sum(0)
+    return out, lse.exp().sum(0).log() if update_type else lse.new_empty(0)
+
+
+def scatter_cache(key, value, key_cache, value_cache, slots, cache_mode):
+    result = []
+    for rows, cache in ((key, key_cache.clone()), (value, value_cache.clone())):
+        for row, slot in zip(rows, slots.tolist(), strict=True):
+            if slot < 0:
+                continue
+            if cache_mode == "Norm":
+                cache[slot // 4, slot % 4] = row
+            else:
+                cache[slot // 4, :, slot % 4] = row.reshape(cache.size(1), cache.size(3))
+        result.append(cache)
+    return tuple(result)
+
+
+def top_k_top_p(logits, p, k):
+    result = logits.clone()
+    for i, row in enumerate(result):
+        if k is not None:
+            row[row < row.sort(descending=True).values[min(int(k[i]), len(row)) - 1]] = -math.inf
+        if p is not None:
+            tail, probabilities = 0.0, row.softmax(0)
+            for place in row.sort().indices.tolist()[:-1]:
+                tail += float(probabilities[place])
+                if tail > 1 - p[i]:
+                    break
+                row[place] = -math.inf
+    return result

@@ -73,6 +73,21 @@ for shape in ((3, 4), (2, 6, 3, 2), (2, 4, 5)):
     add("npu_group_norm_silu", lambda s=shape: args(rand(*s), positive(s[1]), rand(s[1]), 2, 1e-5),
         lambda x, w, b, g, e: (F.silu(R.group_norm(x, g, w, b, e)[0]), *R.group_norm(x, g, w, b, e)[1:]), name=f"{shape}")
 
+for shape in ((4, 3), (2, 3, 5, 2)):
+    add("batch_norm_reduce", lambda s=shape: args(rand(*s), 1e-5),
+        lambda x, e: (x.transpose(0, 1).flatten(1).sum(1), x.transpose(0, 1).flatten(1).square().sum(1)), name=f"{shape}",
+        dtypes=EXACT, factor=2)
+for running in (False, True):
+    add("batch_norm_gather_stats_update",
+        lambda r=running: args(rand(2, 3), rand(4, 3), 20 + positive(4, 3), *((rand(3), positive(3)) if r else (None, None)), 0.1, 1e-5,
+                               torch.tensor([4.0, 5, 6, 4]).double()),
+        lambda x, s, q, mean, var, momentum, eps, n: (
+            s.sum(0) / n.sum(), (q.sum(0) / n.sum() - (s.sum(0) / n.sum()).square() + eps).rsqrt()), name=str(running),
+        dtypes=EXACT, factor=4)
+add("npu_layernorm_grad",
+    lambda: args(rand(3, 8), rand(3, 8), [8], rand(3, 1), positive(3, 1), positive(8), rand(8)),
+    lambda *a: torch.ops.aten.native_layer_norm_backward(*a, [True] * 3), factor=4, dtypes=EXACT)
+
 # ---- Rotary embeddings
 for mode in ("half", "interleave"):
     for cos in ((1, 1, 6, 8), (2, 3, 6, 8)):
@@ -250,6 +265,25 @@ for with_gates in (False, True):
             dtypes=EXACT, factor=2)
         add("npu_recurrent_gated_delta_rule", delta_args, lambda *a, **k: R.gated_delta_rule(*a, **k)[0],
             name=f"{with_gates}-{accepted}", dtypes=EXACT, factor=2)
+
+# ---- Serving
+for update_type in (0, 1):
+    add("npu_attention_update",
+        lambda u=update_type: args([rand(5) for _ in range(3)], [rand(5, 8) for _ in range(3)], u), R.attention_update,
+        name=str(update_type), dtypes=EXACT, factor=2)
+for mode in ("Norm", "PA_NZ"):
+
+    def cache_args(mode=mode):
+        caches = [rand(3, 4, 2, d) if mode == "Norm" else rand(3, 2 * d // 4, 4, 4) for d in (8, 6)]
+        slots = torch.tensor([7, -1, 0, 11, 4], dtype=torch.int32)
+        return args(rand(5, 2, 8), rand(5, 2, 6), *caches, slots, cache_mode=mode)
+
+    add("npu_scatter_pa_kv_cache_functional", cache_args, R.scatter_cache, name=mode)
+for filters in ("k", "p", "kp", ""):
+    add("npu_top_k_top_p",
+        lambda f=filters: args(rand(6, 9), torch.tensor([0.01, 0.3, 0.5, 0.8, 0.95, 1.0]).double() if "p" in f else None,
+                               torch.tensor([1, 9, 3, 4, 20, 2], dtype=torch.int32) if "k" in f else None), R.top_k_top_p,
+        name=filters, dtypes=EXACT)
 
 # ---- Views, fills, gathers
 add("npu_transpose", lambda: args(rand(2, 3, 4), [2, 0, 1]), lambda x, p: x.permute(p))

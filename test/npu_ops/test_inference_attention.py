@@ -200,3 +200,13 @@ def test_missing_gradients_say_so():
     values = torch_npu.npu_lightning_indexer(q, k, w, sparse_count=2, return_value=True)[1]
     with pytest.raises(NotImplementedError, match="npu_lightning_indexer_grad, which is not implemented"):
         values.sum().backward()
+
+
+def test_the_cache_is_written_in_place():
+    key, value, slots = rand(3, 2, 4).npu(), rand(3, 2, 4).npu(), torch.tensor([5, 0, 2]).npu()
+    caches = [rand(2, 4, 2, 4).npu() for _ in range(2)]
+    want = torch.ops.npu.npu_scatter_pa_kv_cache_functional(key, value, *caches, slots, cache_mode="Norm")
+    assert torch_npu.npu_scatter_pa_kv_cache(key, value, *caches, slots, cache_mode="Norm") is None
+    assert all(torch.equal(a, b) for a, b in zip(caches, want, strict=True))
+    with pytest.raises(RuntimeError, match="cache_mode must be PA_NZ or Norm, but got 'other'"):
+        torch_npu.npu_scatter_pa_kv_cache(key, value, *caches, slots, cache_mode="other")

@@ -50,3 +50,19 @@ def test_shapes_without_values(case):
         fake_args, fake_kwargs = tree_map(lambda t: mode.from_tensor(t) if torch.is_tensor(t) else t, (positional, keyword))
         fake = described(case.call(*fake_args, **fake_kwargs))
     assert fake == described(case.call(*positional, **keyword))
+
+
+def test_batch_norm_updates_running_statistics():
+    """Two cards with half of the batch each give what one with all of it does."""
+    x = torch.randn(6, 3, 4, dtype=torch.float64)
+    parts = [torch.ops.npu.batch_norm_reduce(half.npu(), 1e-5) for half in (x[:2], x[2:])]
+    sums, squares = (torch.stack(each) for each in zip(*parts, strict=True))
+    counts = torch.tensor([8.0, 16.0]).npu()
+    mean, var = torch.zeros(3).double().npu(), torch.ones(3).double().npu()
+    got = torch.ops.npu.batch_norm_gather_stats_update(x.npu(), sums, squares, mean, var, 0.1, 1e-5, counts)
+    norm = torch.nn.BatchNorm1d(3, dtype=torch.float64)
+    norm(x)
+    torch.testing.assert_close(got[0].cpu(), x.mean((0, 2)))
+    torch.testing.assert_close(got[1].cpu(), (x.var((0, 2), correction=0) + 1e-5).rsqrt())
+    torch.testing.assert_close(mean.cpu(), norm.running_mean)
+    torch.testing.assert_close(var.cpu(), norm.running_var)

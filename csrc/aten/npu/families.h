@@ -24,6 +24,7 @@ void register_quant(Registry& ops);
 void register_infer_attention(Registry& ops);
 void register_sparse_attention(Registry& ops);
 void register_recurrence(Registry& ops);
+void register_serving(Registry& ops);
 
 // Operators that are known and not implemented.
 void register_refused_attention(Registry& ops);

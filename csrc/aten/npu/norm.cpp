@@ -265,9 +265,50 @@ variable_list group_norm_swish_derivative(Context<group_norm_swish>& c) {
   return {dx, dw, db};
 }
 
+// ---- Batch norm over several cards: each gives its sums per channel, which are then gathered
+
+std::tuple<Tensor, Tensor> batch_norm_reduce(const Tensor& input, double) {
+  CANN_CHECK_OP(input.dim() >= 2, "batch_norm_reduce: input must have at least 2 dimensions, but has sizes ",
+                input.sym_sizes());
+  c10::DimVector dims{0};
+  for (int64_t d = 2; d < input.dim(); ++d) dims.push_back(d);
+  const Tensor x = wide(input);
+  return {x.sum(dims), x.square().sum(dims)};
+}
+
+std::tuple<Tensor, Tensor> batch_norm_gather(const Tensor&, const Tensor& sums, const Tensor& square_sums,
+                                             const OptionalTensor& running_mean, const OptionalTensor& running_var,
+                                             double momentum, double eps, const Tensor& counts) {
+  CANN_CHECK_OP(sums.dim() == 2 && sums.sym_sizes() == square_sums.sym_sizes(),
+                "batch_norm_gather_stats_update: the "
+                "sums and the sums of squares must have 2 dimensions and the same sizes, but have ",
+                sums.sym_sizes(), " and ", square_sums.sym_sizes());
+  const Tensor x = wide(sums), total = counts.to(x.scalar_type()).sum();
+  const Tensor mean = x.sum(0).div(total), var = wide(square_sums).sum(0).div(total).sub(mean.square());
+  if (has(running_mean)) running_mean->mul_(1 - momentum).add_(mean.to(running_mean->scalar_type()), momentum);
+  if (has(running_var)) {
+    const Tensor unbiased = var.mul(total.div(total.sub(1)));
+    running_var->mul_(1 - momentum).add_(unbiased.to(running_var->scalar_type()), momentum);
+  }
+  return {mean.to(sums.scalar_type()), var.add(eps).rsqrt_().to(sums.scalar_type())};
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& grad, const Tensor& input, at::IntArrayRef shape,
+                                                   const Tensor& mean, const Tensor& rstd, const OptionalTensor& weight,
+                                                   const OptionalTensor& bias) {
+  return at::native_layer_norm_backward(grad, input, shape, mean, rstd, weight, bias, {true, has(weight), has(bias)});
+}
+
 }  // namespace
 
 void register_norm(Registry& ops) {
+  ops.add<"batch_norm_reduce", batch_norm_reduce>("(Tensor input, float eps) -> (Tensor, Tensor)");
+  ops.add<"batch_norm_gather_stats_update", batch_norm_gather>(
+      "(Tensor input, Tensor mean, Tensor invstd, Tensor? running_mean, Tensor? running_var, float momentum, float "
+      "eps, Tensor counts) -> (Tensor, Tensor)");
+  ops.add_native<"npu_layernorm_grad", layer_norm_grad>(
+      "(Tensor grad_out, Tensor input, int[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? "
+      "bias) -> (Tensor, Tensor, Tensor)");
   ops.add<"npu_rms_norm", rms_norm>("(Tensor input, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)")
       .autograd<rms_norm_derivative, Saves<0, 1>, Saves<1>>();
   ops.add<"npu_rms_norm_backward", rms_norm_backward>(

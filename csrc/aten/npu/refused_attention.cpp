@@ -267,9 +267,6 @@ constexpr Refused kRefused[] = {
      "int[] attn_token_info_table_shape, int moe_expert_num, *, Tensor? scales=None, Tensor? active_mask=None, int "
      "quant_mode=0, int sync_flag=0, int ffn_start_rank_id=0) -> ()",
      "a kernel, which has not been written"},
-    {"npu_attention_update",
-     "(Tensor[] lse, Tensor[] local_out, int update_type) -> (Tensor, Tensor)",
-     "a kernel, which has not been written"},
     {"npu_attention_worker_combine",
      "(Tensor schedule_context, Tensor expert_scales, Tensor layer_id, int hidden_size, *, int token_dtype=0, int "
      "need_schedule=0) -> (Tensor, Tensor)",
@@ -483,15 +480,6 @@ constexpr Refused kRefused[] = {
     {"npu_scatter_pa_cache.value",
      "(Tensor key, Tensor slot_mapping, *, Tensor? compress_lens=None, Tensor? compress_seq_offsets=None, Tensor? "
      "seq_lens=None, Tensor(a!) key_cache) -> Tensor(a!)",
-     "a kernel over key-value caches of inference"},
-    {"npu_scatter_pa_kv_cache",
-     "(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor slot_mapping, *, Tensor? "
-     "compress_lens=None, Tensor? compress_seq_offsets=None, Tensor? seq_lens=None, str? cache_mode='PA_NZ') -> ()",
-     "a kernel over key-value caches of inference"},
-    {"npu_scatter_pa_kv_cache_functional",
-     "(Tensor key, Tensor value, Tensor key_cache, Tensor value_cache, Tensor slot_mapping, *, Tensor? "
-     "compress_lens=None, Tensor? compress_seq_offsets=None, Tensor? seq_lens=None, str? cache_mode='PA_NZ') -> "
-     "(Tensor, Tensor)",
      "a kernel over key-value caches of inference"},
     {"npu_sparse_lightning_indexer_grad_kl_loss",
      "(Tensor query, Tensor key, Tensor query_index, Tensor key_index, Tensor weights, Tensor sparse_indices, "

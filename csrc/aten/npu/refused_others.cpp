@@ -61,13 +61,6 @@ constexpr Refused kRefused[] = {
      "(Tensor val, Tensor(a!) input_grad, Tensor(b!) step, Tensor(c!) max, Tensor(d!) avg, float c_thresh_l1, "
      "float c_thresh_l2, float betal, int npu_asd_detect) -> Tensor",
      "detection of the chip's faulty results, which a simulated chip does not have"},
-    {"batch_norm_gather_stats_update",
-     "(Tensor input, Tensor mean, Tensor invstd, Tensor? running_mean, Tensor? running_var, float momentum, float "
-     "eps, Tensor counts) -> (Tensor, Tensor)",
-     "a kernel, which has not been written"},
-    {"batch_norm_reduce",
-     "(Tensor input, float eps) -> (Tensor, Tensor)",
-     "a kernel, which has not been written"},
     {"dropout_with_byte_mask",
      "(Tensor input, float p, bool train) -> Tensor",
      "a published definition of its arithmetic"},
@@ -230,10 +223,6 @@ constexpr Refused kRefused[] = {
      "v=None, float epsilon=1e-5, str cache_mode='Norm', bool is_output_kv=False, int? k_cache_dtype=None, int? "
      "ckv_cache_dtype=None) -> (Tensor, Tensor, Tensor, Tensor)",
      "a kernel over key-value caches of inference"},
-    {"npu_layernorm_grad",
-     "(Tensor grad_out, Tensor input, int[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? "
-     "bias) -> (Tensor, Tensor, Tensor)",
-     "a published definition of its arithmetic"},
     {"npu_lstm",
      "(Tensor input, Tensor weight, Tensor bias, Tensor seq_mask, Tensor h, Tensor c, bool has_biases, int "
      "num_layers, float dropout, bool train, bool bidirectional, bool batch_first, bool flag_seq, bool direction) "
@@ -365,9 +354,6 @@ constexpr Refused kRefused[] = {
     {"npu_sub_sample",
      "(Tensor input, int per_images, float positive_fraction) -> Tensor",
      "a published definition of its arithmetic"},
-    {"npu_top_k_top_p",
-     "(Tensor logits, Tensor? p=None, Tensor? k=None) -> Tensor",
-     "a kernel, which has not been written"},
     {"npu_top_k_top_p_sample",
      "(Tensor logits, Tensor top_k, Tensor top_p, Tensor? q=None, float? eps=1e-8, bool? is_need_logits=False, "
      "int? top_k_guess=32, Tensor? min_ps=None, int? ks_max=1024, bool? input_is_logits=True, str? "
