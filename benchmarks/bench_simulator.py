@@ -51,7 +51,9 @@ def main() -> int:
         timing = harness.Timing(device=timings[True], baseline=timings[False])
         added = statistics.median(x - y for x, y in zip(timing.device, timing.baseline, strict=True))
         results[name] = timing.to_json() | {"added_seconds": added}
-        rows.append([name, f"{timing.baseline_median * 1e6:.3f}", f"{timing.device_median * 1e6:.3f}", f"{added * 1e9:+.0f}"])
+        rows.append(
+            [name, f"{timing.baseline_median * 1e6:.3f}", f"{timing.device_median * 1e6:.3f}", f"{added * 1e9:+.0f}"]
+        )
     _C._sim.set_on(False)
     harness.report(options, ["operator", "clock off us", "clock on us", "added ns"], rows, results)
     return 0

@@ -105,7 +105,9 @@ def _layout(row: dict[str, Any]) -> Any:
     layers = row["model"]["layers"]
     chunk = p.get("layers_per_virtual_stage")
     stages = tuple(row.get("pipeline_layer_list") or ())
-    old = row.get("flash_attn") is None and row["framework"].startswith("Megatron-LM")  # 2021 and 2022: before flash attention
+    old = row.get("flash_attn") is None and row["framework"].startswith(
+        "Megatron-LM"
+    )  # 2021 and 2022: before flash attention
     micro = row["micro_batch"] or 1
     return Layout(
         sequence=row["seq"],
@@ -265,7 +267,9 @@ def summary(entries: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _print(entries: list[dict[str, Any]]) -> None:
-    print(f"{'row':<46}{'measured s':>11}{'model s':>10}{'factor':>8}{'error':>8}{'naive':>8}{'peak GiB':>10}{'tool s':>8}")
+    print(
+        f"{'row':<46}{'measured s':>11}{'model s':>10}{'factor':>8}{'error':>8}{'naive':>8}{'peak GiB':>10}{'tool s':>8}"
+    )
     for e in entries:
         if "error" not in e:
             print(f"{e['id']:<46} not scored: {e.get('skipped', 'nothing measured')}")

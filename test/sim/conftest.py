@@ -26,9 +26,7 @@ def npu_plan(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
         if script is not None:
             (tmp_path / "train.py").write_text(textwrap.dedent(script))
             command += ["train.py", *after]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=180, cwd=tmp_path, env=_environment()
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=tmp_path, env=_environment())
 
     return run
 

@@ -27,7 +27,9 @@ def test_1f1b_has_the_known_bubble(stages: int, batches: int) -> None:
 @pytest.mark.parametrize("chunks", [2, 4])
 def test_interleaving_divides_the_bubble(chunks: int) -> None:
     stages, batches = 4, 16
-    assert schedule.makespan(_equal_stages(stages, chunks), batches) == pytest.approx(3 * (batches + (stages - 1) / chunks))
+    assert schedule.makespan(_equal_stages(stages, chunks), batches) == pytest.approx(
+        3 * (batches + (stages - 1) / chunks)
+    )
 
 
 def test_a_long_step_is_extrapolated_exactly() -> None:
@@ -40,7 +42,9 @@ def test_every_micro_batch_is_done_once() -> None:
     for stages, chunks, batches in ((4, 1, 6), (4, 2, 8), (2, 3, 4)):
         for stage in range(stages):
             units = schedule.order(stage, stages, chunks, batches)
-            assert sorted(units) == sorted((f, c, b) for f in (False, True) for c in range(chunks) for b in range(batches))
+            assert sorted(units) == sorted(
+                (f, c, b) for f in (False, True) for c in range(chunks) for b in range(batches)
+            )
 
 
 def test_first_stages_hold_most() -> None:
@@ -85,8 +89,21 @@ def test_activations_of_the_published_22b_model(run_code) -> None:
 
 
 def test_estimate_and_its_errors(npu_plan) -> None:
-    good = npu_plan("estimate", "--model", "gpt3-175b", "--tp", "8", "--pp", "16", "--npus", "1024", "--global-batch", "1024",
-                    "--sequence", "2048")
+    good = npu_plan(
+        "estimate",
+        "--model",
+        "gpt3-175b",
+        "--tp",
+        "8",
+        "--pp",
+        "16",
+        "--npus",
+        "1024",
+        "--global-batch",
+        "1024",
+        "--sequence",
+        "2048",
+    )
     assert good.returncode == 0, good.stderr
     assert "Pipeline bubble" in good.stdout
     full = npu_plan("estimate", "--model", "llama2-7b", "--npus", "1", "--zero", "0")
@@ -126,7 +143,9 @@ def test_tables_go_out_and_come_back(npu_plan, tmp_path: Path) -> None:
 
 
 def test_published_a100_runs_within_three_percent(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, _VALIDATION, "--set", "a100", "--json", tmp_path / "v.json"], check=True, timeout=240)
+    subprocess.run(
+        [sys.executable, _VALIDATION, "--set", "a100", "--json", tmp_path / "v.json"], check=True, timeout=240
+    )
     sets = json.loads((tmp_path / "v.json").read_text())["sets"]
     published = sets["Megatron-LM 2022, A100"]
     assert published["rows"] == 8

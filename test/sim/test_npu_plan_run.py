@@ -63,7 +63,9 @@ _PIPELINE = """
 
 
 def test_a_plain_script_gets_a_whole_report(npu_plan, tmp_path: Path) -> None:
-    done = npu_plan("run", "--json", "r.json", "--html", "r.html", "--trace", "t.json", "--tokens-per-step", "64", script=_LOOP)
+    done = npu_plan(
+        "run", "--json", "r.json", "--html", "r.html", "--trace", "t.json", "--tokens-per-step", "64", script=_LOOP
+    )
     assert done.returncode == 0, done.stderr
     assert "loss ?" in done.stdout
     assert "train.py:9: item() (shown or added up, never compared)" in done.stdout

@@ -12,14 +12,18 @@ def test_every_figure_names_a_source_that_the_header_explains() -> None:
     assert {"H1", "EST", "MEM"} <= known
     figures = [line for line in text.splitlines() if re.match(r"\w+ = [\d.]", line)]
     assert len(figures) > 80
-    unexplained = [line for line in figures if not re.search(r"# (\w+)", line) or re.search(r"# (\w+)", line)[1] not in known]
+    unexplained = [
+        line for line in figures if not re.search(r"# (\w+)", line) or re.search(r"# (\w+)", line)[1] not in known
+    ]
     assert unexplained == []
 
 
 def test_estimates_say_what_they_rest_on() -> None:
     estimates = re.findall(r"# EST(.*)", _TABLE.read_text())
     assert estimates
-    assert all(len(reason.split()) >= 2 for reason in estimates if reason.strip() != "our estimate, for the reason given")
+    assert all(
+        len(reason.split()) >= 2 for reason in estimates if reason.strip() != "our estimate, for the reason given"
+    )
 
 
 def test_chips_lists_the_table(npu_plan) -> None:

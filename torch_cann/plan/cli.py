@@ -26,7 +26,9 @@ def _positive(text: str) -> int:
 
 
 def _add_outputs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--soc", default="Ascend910B2", help="chip, for example Ascend910B2; `npu-plan chips` lists them")
+    parser.add_argument(
+        "--soc", default="Ascend910B2", help="chip, for example Ascend910B2; `npu-plan chips` lists them"
+    )
     parser.add_argument("--soc-file", help="TOML files with further chips or other figures, separated by colons")
     parser.add_argument("--hbm-mb", help="usable HBM per card in MiB, in place of the chip's")
     parser.add_argument("--calibration", type=float, help="measured over modelled step time of your own machine")
@@ -44,9 +46,16 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--nproc-per-node", "--nproc_per_node", type=_positive, default=1)
     run.add_argument("--steps", type=_positive, default=3, help="optimizer steps to run; the last is reported")
     run.add_argument("--tokens-per-step", type=_positive, help="tokens of a global step, for tokens/s")
-    run.add_argument("--assume", action="append", default=[], metavar="FILE:LINE=VALUE",
-                     help="the answer where the script decides by a value that only a device computes")
-    run.add_argument("--no-mirror-check", action="store_true", help="do not run a second member of the first rank's groups")
+    run.add_argument(
+        "--assume",
+        action="append",
+        default=[],
+        metavar="FILE:LINE=VALUE",
+        help="the answer where the script decides by a value that only a device computes",
+    )
+    run.add_argument(
+        "--no-mirror-check", action="store_true", help="do not run a second member of the first rank's groups"
+    )
     run.add_argument("--trace", type=Path, help="write the last step for ui.perfetto.dev there")
     run.add_argument("-m", "--module", action="store_true", help="the script is a module")
     run.add_argument("script")
@@ -106,7 +115,9 @@ def _estimate(arguments: argparse.Namespace) -> int:
 
     model, layout = shapes.model_of(arguments), shapes.layout_of(arguments)
     summary = estimate.summarize(model, layout, calibration.given(arguments.calibration))
-    summary["mirror"] = f"Pipeline bubble {summary['bubble']:.1%}; stages run: {len(summary['ranks'])} of {layout.pp}, the others are equal."
+    summary["mirror"] = (
+        f"Pipeline bubble {summary['bubble']:.1%}; stages run: {len(summary['ranks'])} of {layout.pp}, the others are equal."
+    )
     _write(summary, "npu-plan estimate", arguments)
     over = [rank for rank in summary["ranks"] if rank["memory"]["peak"] > rank["memory"]["capacity"]]
     if over:
@@ -131,8 +142,10 @@ def _search(arguments: argparse.Namespace) -> int:
     for candidate in found[:20]:
         mark = "*" if id(candidate) in best else " "
         fits = "" if candidate.fits else "  does not fit"
-        print(f" {mark} {candidate.describe():<46}{report.duration(candidate.seconds):>10}"
-              f"{tokens / candidate.seconds:>14,.0f} tokens/s{candidate.peak / 2**30:>8.1f} GiB{fits}")
+        print(
+            f" {mark} {candidate.describe():<46}{report.duration(candidate.seconds):>10}"
+            f"{tokens / candidate.seconds:>14,.0f} tokens/s{candidate.peak / 2**30:>8.1f} GiB{fits}"
+        )
     if not found[0].fits:
         raise PlanError("none of these layouts fits in HBM", _DOES_NOT_FIT)
     return 0
@@ -140,9 +153,19 @@ def _search(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     soc = _C._sim.soc(arguments.soc)
-    print(explain.explain(
-        shapes.model_of(arguments), soc, sequence=arguments.sequence, tokens=arguments.tokens, world=arguments.npus,
-        mfu=arguments.mfu, gbps=arguments.gbps, batch=arguments.batch, step_seconds=arguments.step_seconds))
+    print(
+        explain.explain(
+            shapes.model_of(arguments),
+            soc,
+            sequence=arguments.sequence,
+            tokens=arguments.tokens,
+            world=arguments.npus,
+            mfu=arguments.mfu,
+            gbps=arguments.gbps,
+            batch=arguments.batch,
+            step_seconds=arguments.step_seconds,
+        )
+    )
     print("\n" + explain.article(soc))
     return 0
 
@@ -161,8 +184,10 @@ def _chips(_: argparse.Namespace) -> int:
     print(f"{'chip':<20}{'cube cores':>11}{'MHz':>7}{'TFLOPS fp16':>13}{'HBM GiB':>9}{'GB/s':>7}")
     for name in _C._sim.soc_names():
         soc = _C._sim.soc(name)
-        print(f"{name:<20}{soc['cube_cores']:>11}{soc['cube_mhz']:>7.0f}{soc['peak_fp16_tflops']:>13.1f}"
-              f"{soc['usable_hbm_bytes'] / 2**30:>9.1f}{soc['hbm_gbps']:>7.0f}")
+        print(
+            f"{name:<20}{soc['cube_cores']:>11}{soc['cube_mhz']:>7.0f}{soc['peak_fp16_tflops']:>13.1f}"
+            f"{soc['usable_hbm_bytes'] / 2**30:>9.1f}{soc['hbm_gbps']:>7.0f}"
+        )
     return 0
 
 

@@ -22,7 +22,11 @@ def parameters(model: Model) -> float:
     dense = matrices * model.hidden * model.ffn
     routed = matrices * model.hidden * ((model.expert_ffn or model.ffn) * model.experts + model.shared_ffn)
     layers = model.layers * attention
-    layers += routed * (model.layers - model.dense_layers) + dense * model.dense_layers if model.experts else dense * model.layers
+    layers += (
+        routed * (model.layers - model.dense_layers) + dense * model.dense_layers
+        if model.experts
+        else dense * model.layers
+    )
     return layers + model.vocab * model.hidden * (1 if model.tied_embeddings else 2)
 
 
@@ -41,7 +45,9 @@ def _memory(count: float, capacity: float) -> list[str]:
     ]
 
 
-def _compute(model: Model, count: float, sequence: int, tokens: float, peak: float, world: int, mfu: float) -> list[str]:
+def _compute(
+    model: Model, count: float, sequence: int, tokens: float, peak: float, world: int, mfu: float
+) -> list[str]:
     simple, exact = 6 * count, model.flops_per_token(sequence)
     seconds = simple * tokens / (peak * 1e12)
     return [
@@ -125,4 +131,3 @@ def article(soc: dict[str, Any]) -> str:
         ddp=16 * parameters(llama) / _GIB,
         usable=soc["usable_hbm_bytes"] / _GIB,
     )
-

@@ -116,7 +116,15 @@ def page(report: dict[str, Any], title: str) -> str:
         if "hardware_flops_utilization" in report
         else f"MFU {report['model_flops_utilization']:.1%}"
     )
-    memory_names = ("parameters", "gradients", "optimizer", "activations", "communication_and_context", "peak", "capacity")
+    memory_names = (
+        "parameters",
+        "gradients",
+        "optimizer",
+        "activations",
+        "communication_and_context",
+        "peak",
+        "capacity",
+    )
     parts = [
         f"<h1>{html.escape(title)}</h1><p>{report['world_size']} x {html.escape(soc['name'])}</p>",
         f'<p class="big">{duration(step["seconds"])} a step{tokens}</p>',
@@ -148,7 +156,9 @@ def page(report: dict[str, Any], title: str) -> str:
             [[a["site"], a["what"], a["meaning"], str(a["times"])] for a in report["assumptions"][:100]],
         ),
     ]
-    return f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>" + "".join(parts)
+    return f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>" + "".join(
+        parts
+    )
 
 
 def write(report: dict[str, Any], title: str, path: Path) -> None:

@@ -123,7 +123,9 @@ def check(model: Model, layout: Layout) -> None:
     if model.heads % layout.tp:
         raise PlanError(f"tensor parallelism {layout.tp} does not divide the {model.heads} attention heads")
     if model.kv % layout.tp and layout.tp % model.kv:
-        raise PlanError(f"tensor parallelism {layout.tp} neither divides nor is divided by the {model.kv} key-value heads")
+        raise PlanError(
+            f"tensor parallelism {layout.tp} neither divides nor is divided by the {model.kv} key-value heads"
+        )
     if layout.stage_layers:
         if len(layout.stage_layers) != layout.pp or sum(layout.stage_layers) != model.layers:
             raise PlanError(
@@ -141,7 +143,9 @@ def check(model: Model, layout: Layout) -> None:
     if model.experts and model.experts % layout.ep:
         raise PlanError(f"expert parallelism {layout.ep} does not divide the {model.experts} experts")
     if layout.ep > 1 and (layout.dp * layout.cp) % layout.ep:
-        raise PlanError(f"expert parallelism {layout.ep} does not divide the {layout.dp * layout.cp} data-parallel ranks")
+        raise PlanError(
+            f"expert parallelism {layout.ep} does not divide the {layout.dp * layout.cp} data-parallel ranks"
+        )
     if layout.recompute not in ("none", "selective", "attention", "full"):
         raise PlanError(f"recompute is none, selective, attention or full, not {layout.recompute!r}")
 

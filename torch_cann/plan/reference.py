@@ -30,8 +30,12 @@ class Groups:
         self.cp = Group("cp", [first + i * tp for i in range(cp)], first)
         self.data = Group("data", [first + i * tp for i in range(cp * dp)], first)
         self.ep = Group("ep", [first + i * tp for i in range(layout.ep)], first)
-        self.expert_data = Group("expert_data", [first + i * tp * layout.ep for i in range(cp * dp // layout.ep)], first)
-        self.embedding = Group("embedding", sorted({0, (pp - 1) * tp * cp * dp}) if stage in (0, pp - 1) else [first], first)
+        self.expert_data = Group(
+            "expert_data", [first + i * tp * layout.ep for i in range(cp * dp // layout.ep)], first
+        )
+        self.embedding = Group(
+            "embedding", sorted({0, (pp - 1) * tp * cp * dp}) if stage in (0, pp - 1) else [first], first
+        )
         self.next = first + tp * cp * dp
 
 
@@ -175,7 +179,9 @@ class SelfAttention(nn.Module):
         tp, head, rope = self.groups.tp, self.model.head, self.model.rope_dim
         batch = self.layout.micro_batch
         q = Column.apply(x, self.query.value, self.query, tp).view(-1, batch, self.heads, head + rope)
-        narrow, shared = Column.apply(x, self.down_kv.value, self.down_kv, tp).split([self.model.latent_rank, rope], dim=-1)
+        narrow, shared = Column.apply(x, self.down_kv.value, self.down_kv, tp).split(
+            [self.model.latent_rank, rope], dim=-1
+        )
         wide = Column.apply(narrow.contiguous(), self.up_kv.value, self.up_kv, Group("alone", [0]))
         k, v = wide.view(-1, batch, self.heads, 2 * head).split(head, dim=-1)
         k = torch.cat([k, shared.reshape(-1, batch, 1, rope).expand(-1, -1, self.heads, -1)], dim=-1)
@@ -185,7 +191,11 @@ class SelfAttention(nn.Module):
         """[tokens, batch, heads, head] each -> the same as q"""
         if self.layout.cp > 1:
             cp = self.groups.cp
-            return UlyssesAttention.apply(q, k, v, self.density, cp) if self.layout.ulysses else RingAttention.apply(q, k, v, self.density, cp)
+            return (
+                UlyssesAttention.apply(q, k, v, self.density, cp)
+                if self.layout.ulysses
+                else RingAttention.apply(q, k, v, self.density, cp)
+            )
         q, k, v = (x.permute(1, 2, 0, 3) for x in (q, k, v))
         y = Attention.apply(q, k, v, self.density) if self.layout.flash else self.scores(q, k, v)
         return y.permute(2, 0, 1, 3)

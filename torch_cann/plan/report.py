@@ -39,7 +39,9 @@ def _header(report: dict[str, Any], title: str) -> list[str]:
             "(all matrix operations issued, recomputation included)"
         )
     if "model_flops_utilization" in report:
-        lines.append(f"  MFU             {report['model_flops_utilization']:.1%} of {soc['peak_fp16_tflops']:.1f} TFLOPS")
+        lines.append(
+            f"  MFU             {report['model_flops_utilization']:.1%} of {soc['peak_fp16_tflops']:.1f} TFLOPS"
+        )
     return lines
 
 
@@ -63,7 +65,11 @@ def _spent(report: dict[str, Any]) -> list[str]:
     lines = ["", "  Where the step goes, % of the compute stream's time"]
     for rank in report["ranks"]:
         total = rank["step_us"] or 1.0
-        parts = [f"{text} {rank['spent_us'][name] / total:.1%}" for name, text in SPENT.items() if rank["spent_us"][name] > 0.0005 * total]
+        parts = [
+            f"{text} {rank['spent_us'][name] / total:.1%}"
+            for name, text in SPENT.items()
+            if rank["spent_us"][name] > 0.0005 * total
+        ]
         lines.append(f"    rank {rank['rank']}: " + ", ".join(parts))
     return lines
 

@@ -52,8 +52,18 @@ def layouts(model: Model, base: Layout, npus: int) -> Iterator[Layout]:
             continue
         dp = npus // (tp * pp * cp)
         for micro, recompute in itertools.product((1, 2, 4), ("none", "full")):
-            layout = with_fields(base, tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, micro_batch=micro, recompute=recompute,
-                                 stage_layers=(), fused_collectives=base.fused_collectives and tp > 1)
+            layout = with_fields(
+                base,
+                tp=tp,
+                pp=pp,
+                cp=cp,
+                ep=ep,
+                dp=dp,
+                micro_batch=micro,
+                recompute=recompute,
+                stage_layers=(),
+                fused_collectives=base.fused_collectives and tp > 1,
+            )
             try:
                 check(model, layout)
             except PlanError:
@@ -74,7 +84,9 @@ def search(model: Model, base: Layout, npus: int, factor: float, limit: int) -> 
         capacity = next(iter(stages.values())).memory["capacity"]
         candidates.append(Candidate(layout, seconds * factor, peak, peak <= capacity))
     if not candidates:
-        raise PlanError(f"no layout of this model on {npus} NPUs divides its heads, layers and batch and could fit in HBM")
+        raise PlanError(
+            f"no layout of this model on {npus} NPUs divides its heads, layers and batch and could fit in HBM"
+        )
     return sorted(candidates, key=lambda c: (not c.fits, c.seconds))
 
 

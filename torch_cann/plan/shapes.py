@@ -46,8 +46,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def add_layout(parser: argparse.ArgumentParser, *, fixed: bool) -> None:
     parser.add_argument("--sequence", type=int, default=4096)
     parser.add_argument("--global-batch", type=int, default=128, help="sequences per step")
-    parser.add_argument("--zero", type=int, choices=(0, 1), default=1, help="1: optimizer states over the data-parallel ranks")
-    parser.add_argument("--no-fused-collectives", action="store_true", help="without MC2 (products fused with collectives)")
+    parser.add_argument(
+        "--zero", type=int, choices=(0, 1), default=1, help="1: optimizer states over the data-parallel ranks"
+    )
+    parser.add_argument(
+        "--no-fused-collectives", action="store_true", help="without MC2 (products fused with collectives)"
+    )
     parser.add_argument("--no-overlap", action="store_true", help="data-parallel communication after the backward pass")
     parser.add_argument("--no-sequence-parallel", action="store_true")
     if not fixed:
@@ -110,7 +114,9 @@ def layout_of(arguments: argparse.Namespace) -> Layout:
         raise PlanError("tp, pp and cp must be at least 1")
     npus, dp = getattr(arguments, "npus", None), getattr(arguments, "dp", None)
     if npus and npus % group:
-        raise PlanError(f"tp {numbers['tp']} * pp {numbers['pp']} * cp {numbers['cp']} = {group} does not divide {npus} NPUs")
+        raise PlanError(
+            f"tp {numbers['tp']} * pp {numbers['pp']} * cp {numbers['cp']} = {group} does not divide {npus} NPUs"
+        )
     if npus and dp and npus != group * dp:
         raise PlanError(f"tp * pp * cp * dp = {group * dp}, but --npus is {npus}")
     stages = getattr(arguments, "stage_layers", None)

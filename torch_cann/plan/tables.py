@@ -44,7 +44,9 @@ def _operator_us(name: str, shapes: list[tuple[int, ...]], dtype: torch.dtype) -
     try:
         function(*inputs)
     except (RuntimeError, TypeError) as error:
-        raise PlanError(f"operator {name} does not take inputs of shapes {shapes}: {str(error).splitlines()[0]}") from error
+        raise PlanError(
+            f"operator {name} does not take inputs of shapes {shapes}: {str(error).splitlines()[0]}"
+        ) from error
     after = _sim.spent()
     return sum(after[engine] - before[engine] for engine in ("cube", "vector", "copy"))
 
@@ -54,7 +56,9 @@ def _rows() -> list[dict[str, object]]:
     for dtype in ("bfloat16", "float32"):
         for m, n, k in _PRODUCTS:
             us = _operator_us("mm", [(m, k), (k, n)], _DTYPES[dtype])
-            rows.append({"kind": "operator", "name": "mm", "shapes": f"{m}x{k};{k}x{n}", "dtype": dtype, "duration_us": us})
+            rows.append(
+                {"kind": "operator", "name": "mm", "shapes": f"{m}x{k};{k}x{n}", "dtype": dtype, "duration_us": us}
+            )
         for shape in _VECTORS:
             for name, count in (("add", 2), ("gelu", 1), ("exp", 1)):
                 us = _operator_us(name, [shape] * count, _DTYPES[dtype])
@@ -122,6 +126,8 @@ def compare(path: Path) -> str:
         raise PlanError(f"{path} has no rows")
     lines = [f"{'name':<24}{'rows':>6}{'measured/modelled':>20}{'least':>9}{'most':>9}"]
     for name, values in ratios.items():
-        lines.append(f"{name:<24}{len(values):>6}{statistics.median(values):>20.3f}{min(values):>9.3f}{max(values):>9.3f}")
+        lines.append(
+            f"{name:<24}{len(values):>6}{statistics.median(values):>20.3f}{min(values):>9.3f}{max(values):>9.3f}"
+        )
     everything = statistics.median([value for values in ratios.values() for value in values])
     return "\n".join([*lines, f"median of all rows: pass --calibration {everything:.3f} to run and estimate"])

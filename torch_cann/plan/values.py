@@ -94,7 +94,9 @@ def _short(site: str) -> str:
 
 def _deciding(name: str) -> Callable[..., Any]:
     def method(self: Any, *_: Any) -> Any:
-        raise _refuse(self.site, {"__bool__": "a test", "__int__": "int()", "__float__": "float()"}.get(name, f"{name}"))
+        raise _refuse(
+            self.site, {"__bool__": "a test", "__int__": "int()", "__float__": "float()"}.get(name, f"{name}")
+        )
 
     return method
 
@@ -122,7 +124,9 @@ def _arithmetic(kind: type) -> None:
     for method in ("__neg__", "__pos__", "__abs__"):
         setattr(kind, method, lambda self: type(self)(self.site))
     for name in ("lt", "le", "gt", "ge", "eq", "ne"):
-        setattr(kind, f"__{name}__", _deciding({"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[name]))
+        setattr(
+            kind, f"__{name}__", _deciding({"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[name])
+        )
     for method in ("__bool__", "__int__", "__index__", "__trunc__", "__floor__", "__ceil__", "is_integer"):
         setattr(kind, method, _deciding(method))
     kind.__round__ = lambda self, digits=None: UnknownFloat(self.site)
