@@ -102,6 +102,10 @@ def document() -> str:
         "card's generator; the masks are not those of hardware. A query that sees no key gives zeros. Storage formats are",
         "metadata: values stay in the order of the strides, memory counts as the format's.",
         "",
+        "Some operators that work refuse rare arguments, naming them: the compressed form of `pse`, z-loss, packed scales in",
+        "`npu_grouped_matmul`, `adam_mode` 1 of `npu_bert_apply_adam`, int8 results of `npu_transpose_batchmatmul`, quantised",
+        "caches, and the gradient of `npu_lightning_indexer`.",
+        "",
         "## Work",
         "",
     ]
