@@ -8,13 +8,46 @@ import importlib
 import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 
 # Prefix of the alias -> prefix of the real name; the first match counts.
 PREFIXES = {"torch_npu.": "torch_cann.", "torch.npu.": "torch_cann.npu."}
 
+# Modules of torch_npu whose names are in a module with another name here: target -> addresses below torch_npu.
+_GATHERED = {
+    "contrib.boxes": "contrib.function.anchor_generator contrib.function.bbox_coder contrib.function.iou "
+    "contrib.function.nms",
+    "contrib.function": "contrib.function.fuse_add_softmax_dropout contrib.function.fused_attention "
+    "contrib.function.index_op contrib.function.matmul_transpose contrib.function.npu_functional "
+    "contrib.function.roll",
+    "contrib.module": "contrib.module.activations contrib.module.bidirectional_lstm contrib.module.channel_shuffle "
+    "contrib.module.crossentropy contrib.module.drop_path contrib.module.ensemble_dropout contrib.module.focus "
+    "contrib.module.multihead_attention contrib.module.npu_modules contrib.module.prefetcher "
+    "contrib.module.deform_conv contrib.module.linear_a8w8_quant contrib.module.linear_quant "
+    "contrib.module.linear_weight_quant contrib.module.ps_roi_pooling contrib.module.quant_conv2d "
+    "contrib.module.roi_align",
+    "distributed": "distributed.distributed_c10d",
+    "dynamo": "dynamo.torchair",
+    "jit": "jit.fusion_pass jit.fusion_pass.fast_gelu jit.register_fusion_pattern",
+    "multiprocessing": "multiprocessing.reductions",
+    "npu.aclnn": "npu.aclnn.backends",
+    "npu.graphs": "npu.npugraph_ex npu._npugraph_handlers",
+    "op_plugin": "op_plugin.atb op_plugin.atb._atb_ops",
+    "optim": "optim.npu_fused_adadelta optim.npu_fused_adam optim.npu_fused_adamp optim.npu_fused_adamw "
+    "optim.npu_fused_bert_adam optim.npu_fused_lamb optim.npu_fused_optim_base optim.npu_fused_rmsprop "
+    "optim.npu_fused_rmsprop_tf optim.npu_fused_sgd",
+    "profiler": "profiler.profiler profiler.profiler_interface",
+    "utils._asd": "utils._asd_detector",
+}
+_MOVED = {
+    f"torch_npu.{address}": f"torch_cann.{target}" for target, addresses in _GATHERED.items()
+    for address in addresses.split()
+}
+
 
 def real_name(alias: str) -> str | None:
+    if alias in _MOVED:
+        return _MOVED[alias]
     for prefix, real in PREFIXES.items():
         if alias.startswith(prefix):
             return real + alias.removeprefix(prefix)
@@ -34,6 +67,9 @@ class AliasFinder:
     @staticmethod
     def create_module(spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(real_name(spec.name))
+        for alias, real in _MOVED.items():  # before the import system could set one over a function of the same name
+            if real == module.__name__ and alias.startswith(spec.name + "."):
+                sys.modules.setdefault(alias, module)
         spec.loader_state = module.__spec__
         return module
 
@@ -41,6 +77,12 @@ class AliasFinder:
     def exec_module(module: ModuleType) -> None:
         # The import system has just replaced __spec__ by the alias's; a reload must find the real one.
         module.__spec__ = module.__spec__.loader_state
+
+    @staticmethod
+    def get_code(fullname: str) -> CodeType:
+        """For ``python -m torch_npu.utils.collect_env``."""
+        real = real_name(fullname)
+        return importlib.util.find_spec(real).loader.get_code(real)
 
 
 def install() -> None:

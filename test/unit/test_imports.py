@@ -63,10 +63,10 @@ def test_versions() -> None:
 def test_environment_report(run_python) -> None:
     code = """
 import subprocess, sys
-print(subprocess.run([sys.executable, "-m", "torch_cann.utils.collect_env"], capture_output=True, text=True).stdout)
+print(subprocess.run([sys.executable, "-m", "torch_npu.utils.collect_env"], capture_output=True, text=True).stdout)
 """
     assert run_python(code, TORCH_CANN_SOC="Ascend910B3", TORCH_CANN_DEVICE_COUNT="3").endswith(
-        "NPU: Ascend910B3 (simulated), 3 visible"
+        "npu:2: 62420 MB, 20 cube and 40 vector cores"
     )
 
 

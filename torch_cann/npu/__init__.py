@@ -2,11 +2,15 @@
 
 # ruff: noqa: F401, F403, F405 (this file gathers the names of the others)
 
+import importlib
+
 import torch
 
 from torch_cann import _C
 from torch_cann.npu import (
     _backends,
+    _launch,
+    _recovery,
     _tensor_types,
     _utils,
     amp,
@@ -28,19 +32,32 @@ from torch_cann.npu._device import (
     _lazy_init,
     _maybe_exchange_device,
 )
+from torch_cann.npu._launch import *
+from torch_cann.npu._launch import _launch_host_func, _subscribe_report, _unsubscribe_report
+from torch_cann.npu._recovery import *
 from torch_cann.npu._tensor_types import *
 from torch_cann.npu._utils import _get_device_index
 from torch_cann.npu.autocast_utils import *
 from torch_cann.npu.deterministic import *
 from torch_cann.npu.graphs import *
+from torch_cann.npu.graphs import NpuGraphOpHandler, register_npu_graph_handler
 from torch_cann.npu.memory import *
 from torch_cann.npu.mstx import mstx
 from torch_cann.npu.npu_config import *
 from torch_cann.npu.npu_config import config, conv, matmul
 from torch_cann.npu.random import *
 from torch_cann.npu.streams import *
-from torch_cann.npu.utils import get_soc_version
+from torch_cann.npu.utils import (
+    clear_npu_overflow_flag,
+    get_npu_overflow_flag,
+    get_soc_version,
+    obfuscation_calculate,
+    obfuscation_finalize,
+    obfuscation_initialize,
+)
 
+# Loaded when asked for: nothing else needs them.
+_LAZY_MODULES = ("aclnn",)
 OutOfMemoryError = torch.OutOfMemoryError
 
 
@@ -50,4 +67,6 @@ def __getattr__(name: str):
         return is_initialized()
     if name == "default_generators":
         return random._default_generators()
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'torch.npu' has no attribute '{name}'")

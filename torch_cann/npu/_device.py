@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torch_cann import _C
-from torch_cann.npu._refused import refused_function
+from torch_cann._refused import refused
 from torch_cann.npu._utils import _get_device_index, checked_device_index
 
 __all__ = [
@@ -181,5 +181,4 @@ def ipc_collect() -> None:
     torch.multiprocessing.reductions.shared_cache.free_dead_references()
 
 
-utilization = refused_function("utilization", "the simulated card has no utilisation counter")
-current_blas_handle = refused_function("current_blas_handle", "there is no BLAS handle behind the simulated kernels")
+globals().update(refused(__name__))

@@ -50,9 +50,3 @@ def checked_device_index(device: Any) -> int:
             f"Invalid device id: {device!r} asked for, this process sees {seen}" + pta_error(ErrCode.VALUE)
         )
     return index
-
-
-def not_implemented(what: str, instead: str = "") -> NotImplementedError:
-    """The error for a name of torch_npu that the simulated device does not provide."""
-    message = f"{what} is not provided by torch_cann, the simulated NPU"
-    return NotImplementedError(message + (f": {instead}" if instead else "") + pta_error(ErrCode.NOT_SUPPORT))

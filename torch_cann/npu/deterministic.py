@@ -2,7 +2,20 @@
 
 import torch
 
-__all__ = ["disable_deterministic_with_backward", "enable_deterministic_with_backward"]
+__all__ = [
+    "disable_deterministic_with_backward",
+    "enable_deterministic_with_backward",
+    "set_deterministic_level",
+]
+
+_LEVELS = (0, 1, 2)
+
+
+def set_deterministic_level(level: int) -> None:
+    """0: any algorithm, 1: deterministic ones, 2: also equal for every batch size on hardware, the same as 1 here."""
+    if isinstance(level, bool) or level not in _LEVELS:
+        raise ValueError(f"the deterministic level must be 0, 1 or 2, but got {level!r}")
+    torch.use_deterministic_algorithms(level > 0)
 
 
 class _Deterministic(torch.autograd.Function):

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from torch_cann import _C
+from torch_cann._refused import refused
 from torch_cann.npu import _memory_summary
 from torch_cann.npu._device import _lazy_init, device as _device_guard, is_initialized
-from torch_cann.npu._refused import refused_class, refused_function
 from torch_cann.npu._utils import checked_device_index
 from torch_cann.npu.streams import StreamContext
 
@@ -328,8 +328,4 @@ def _record_memory_history(
 
 # --- what the simulated card does not have ----------------------------------------------------------------------------
 
-_ONE_POOL = "all memory comes from the one caching allocator of the card"
-MemPool = refused_class("MemPool", _ONE_POOL)
-use_mem_pool = refused_function("use_mem_pool", _ONE_POOL)
-NPUPluggableAllocator = refused_class("NPUPluggableAllocator", _ONE_POOL)
-change_current_allocator = refused_function("change_current_allocator", _ONE_POOL)
+globals().update(refused(__name__))

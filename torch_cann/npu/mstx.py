@@ -1,5 +1,6 @@
 """Marks and ranges in a profile (msTX). They appear in torch.profiler's trace under their message."""
 
+import contextlib
 import functools
 import itertools
 import threading
@@ -8,7 +9,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["mstx"]
+__all__ = ["annotate", "mstx"]
 
 
 def _checked(message: str) -> str:
@@ -75,3 +76,17 @@ class mstx:
             return wrapped
 
         return decorate
+
+
+class annotate(contextlib.ContextDecorator):
+    """Context manager and decorator: what runs inside is a range."""
+
+    def __init__(self, message: str = "", stream: Any = None, domain: str = "default") -> None:
+        self.message = _checked(message)
+
+    def __enter__(self) -> "annotate":
+        mstx.range_push(self.message)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        mstx.range_pop()

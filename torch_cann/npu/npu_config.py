@@ -4,25 +4,32 @@ Kernels here are PyTorch's own CPU kernels in full precision, so options that ch
 they are kept because scripts set them and read them back.
 """
 
+import enum
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
+from torch_cann._refused import refused
 from torch_cann.npu._device import get_device_properties
-from torch_cann.npu._refused import refused_function
 from torch_cann.npu._utils import checked_device_index
 
 __all__ = [
+    "CubeMathType",
     "finalize_dump",
     "get_device_limit",
     "get_mm_bmm_format_nd",
+    "get_stream_limit",
     "init_dump",
     "is_jit_compile_false",
+    "reset_stream_limit",
     "set_aoe",
     "set_compile_mode",
     "set_device_limit",
     "set_dump",
     "set_mm_bmm_format_nd",
     "set_option",
+    "set_stream_limit",
 ]
 
 _SWITCH = ("enable", "disable")
@@ -115,20 +122,53 @@ class _Switches:
         _switch(self._option(attribute)[0], value)
 
 
+class CubeMathType(enum.IntEnum):
+    """Precision in which hardware may compute a product, in the numbers of CANN's cubeMathType."""
+
+    KEEP_DTYPE = 0
+    ALLOW_FP32_DOWN_PRECISION = 1
+    USE_FP16 = 2
+    USE_HF32 = 3
+
+
+class _MatmulSwitches(_Switches):
+    """The same, with ``cube_math_type``: a CubeMathType that is kept, and changes nothing in the simulated kernels."""
+
+    __slots__ = ("_cube_math_type",)
+
+    @property
+    def cube_math_type(self) -> CubeMathType:
+        return self._cube_math_type
+
+    def __setattr__(self, attribute: str, value: Any) -> None:
+        if attribute == "cube_math_type":
+            object.__setattr__(self, "_cube_math_type", CubeMathType(value))
+        else:
+            super().__setattr__(attribute, value)
+
+
 # HF32 rounds the inputs of fp32 products on hardware; products here stay in full fp32 either way.
-matmul = _Switches("matmul", allow_hf32=("ALLOW_MATMUL_HF32", False))
+matmul = _MatmulSwitches("matmul", allow_hf32=("ALLOW_MATMUL_HF32", False))
+matmul.cube_math_type = CubeMathType.KEEP_DTYPE
 conv = _Switches("conv", allow_hf32=("ALLOW_CONV_HF32", True))
 config = _Switches("config", allow_internal_format=("ALLOW_INTERNAL_FORMAT", True))
 
 
-_NO_DUMP = "operator data is not dumped, look at it with hooks"
-init_dump = refused_function("init_dump", _NO_DUMP)
-set_dump = refused_function("set_dump", _NO_DUMP)
-finalize_dump = refused_function("finalize_dump", _NO_DUMP)
-set_aoe = refused_function("set_aoe", "there is no graph to tune")
+globals().update(refused(__name__))
 
 
 _device_limits: dict[int, dict[str, int]] = {}
+
+
+def _checked_limits(index: int, limits: dict[str, int], cube_num: int, vector_num: int) -> dict[str, int]:
+    """``limits`` with the numbers asked for, -1 for none. Raises ValueError for more cores than the card has."""
+    properties = get_device_properties(index)
+    for kind, asked in (("cube_core_num", cube_num), ("vector_core_num", vector_num)):
+        there = getattr(properties, kind)
+        if asked != -1 and not 1 <= asked <= there:
+            raise ValueError(f"{kind} must be from 1 to {there}, the cores of npu:{index}, but got {asked}")
+        limits = limits if asked == -1 else {**limits, kind: asked}
+    return limits
 
 
 def set_device_limit(device: Any, cube_num: int = -1, vector_num: int = -1) -> None:
@@ -136,15 +176,7 @@ def set_device_limit(device: Any, cube_num: int = -1, vector_num: int = -1) -> N
     index = checked_device_index(device)
     if index in _device_limits:
         raise RuntimeError(f"the core limits of npu:{index} are set already and can be set only once")
-    properties = get_device_properties(index)
-    limits = {"cube_core_num": properties.cube_core_num, "vector_core_num": properties.vector_core_num}
-    for kind, asked in (("cube_core_num", cube_num), ("vector_core_num", vector_num)):
-        if asked == -1:
-            continue
-        if not 1 <= asked <= limits[kind]:
-            raise ValueError(f"{kind} must be from 1 to {limits[kind]}, the cores of npu:{index}, but got {asked}")
-        limits[kind] = asked
-    _device_limits[index] = limits
+    _device_limits[index] = _checked_limits(index, get_device_limit(index), cube_num, vector_num)
 
 
 def get_device_limit(device: Any) -> dict[str, int]:
@@ -154,3 +186,21 @@ def get_device_limit(device: Any) -> dict[str, int]:
         return dict(_device_limits[index])
     properties = get_device_properties(index)
     return {"cube_core_num": properties.cube_core_num, "vector_core_num": properties.vector_core_num}
+
+
+_stream_limits: dict[torch.Stream, dict[str, int]] = {}
+
+
+def set_stream_limit(stream: torch.Stream, cube_num: int = -1, vector_num: int = -1) -> None:
+    """Limits the cores that kernels in ``stream`` may use; -1 leaves a number as it is."""
+    _stream_limits[stream] = _checked_limits(stream.device_index, get_stream_limit(stream), cube_num, vector_num)
+
+
+def reset_stream_limit(stream: torch.Stream) -> None:
+    """Lets the stream use all the cores of its card again."""
+    _stream_limits.pop(stream, None)
+
+
+def get_stream_limit(stream: torch.Stream) -> dict[str, int]:
+    """{"cube_core_num": ..., "vector_core_num": ...}; the card's own unless set_stream_limit() was called."""
+    return dict(_stream_limits.get(stream) or get_device_limit(stream.device_index))

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from torch_cann import _C
+from torch_cann._refused import not_implemented
 from torch_cann.npu._device import _lazy_init, device
-from torch_cann.npu._utils import _get_device_index, not_implemented
+from torch_cann.npu._utils import _get_device_index
 
 __all__ = [
     "Event",
@@ -167,8 +168,8 @@ class StreamContext:
     On leaving, both the card and the stream that was current on the stream's card come back.
     """
 
-    def __init__(self, stream: torch.Stream | None) -> None:
-        self.stream = stream
+    def __init__(self, stream_ctx: torch.Stream | None) -> None:
+        self.stream = stream_ctx
         self._previous: list[tuple[Stream, int]] = []  # a stack: one context may be entered again inside itself
 
     def __enter__(self) -> None:

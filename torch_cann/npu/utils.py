@@ -5,6 +5,7 @@ import math
 import torch
 
 from torch_cann import _C
+from torch_cann._refused import refused
 from torch_cann.npu._device import (
     current_blas_handle,
     current_device,
@@ -17,12 +18,15 @@ from torch_cann.npu._device import (
     set_sync_debug_mode,
     synchronize,
 )
-from torch_cann.npu._refused import refused_function
+from torch_cann.npu._launch import get_task_queue_enable, set_op_timeout_ms, set_task_queue_enable
+from torch_cann.npu._recovery import check_uce_in_memory, stress_detect
+from torch_cann.npu.npu_config import finalize_dump, init_dump, set_dump
 from torch_cann.npu.streams import StreamContext, current_stream, default_stream, set_stream, stream
 from torch_cann.version import CANN, get_cann_version
 
 __all__ = [
     "StreamContext",
+    "check_uce_in_memory",
     "clear_npu_overflow_flag",
     "current_blas_handle",
     "current_device",
@@ -30,18 +34,29 @@ __all__ = [
     "default_stream",
     "device",
     "device_of",
+    "finalize_dump",
     "get_cann_version",
     "get_npu_overflow_flag",
     "get_soc_version",
     "get_sync_debug_mode",
+    "get_task_queue_enable",
+    "init_dump",
     "ipc_collect",
     "is_bf16_supported",
+    "is_force_overflow_check",
     "is_support_inf_nan",
     "npu_check_overflow",
+    "obfuscation_calculate",
+    "obfuscation_finalize",
+    "obfuscation_initialize",
     "set_device",
+    "set_dump",
+    "set_op_timeout_ms",
     "set_stream",
     "set_sync_debug_mode",
+    "set_task_queue_enable",
     "stream",
+    "stress_detect",
     "synchronize",
 ]
 
@@ -72,9 +87,12 @@ def is_support_inf_nan() -> bool:
     return True
 
 
-_NO_FLAG = "overflow gives inf and nan here and sets no flag, call npu_check_overflow(grad)"
-get_npu_overflow_flag = refused_function("get_npu_overflow_flag", _NO_FLAG)
-clear_npu_overflow_flag = refused_function("clear_npu_overflow_flag", _NO_FLAG)
+globals().update(refused(__name__))
+
+
+def is_force_overflow_check() -> bool:
+    """Whether overflow is looked for in the flag of saturating chips. There is no such flag here."""
+    return False
 
 
 def npu_check_overflow(grad: torch.Tensor | float) -> bool:

@@ -2,8 +2,12 @@
 
 from torch_cann import _C as _C
 from torch_cann import npu, utils
+from torch_cann._package import HiFloat8Tensor, erase_stream, matmul_checksum
+from torch_cann._package import _apply_all_patches as _apply_all_patches
+from torch_cann._package import _apply_patches as _apply_patches
+from torch_cann._package import unsupported_dtype as unsupported_dtype
 from torch_cann._torch_npu import __getattr__ as __getattr__
 from torch_cann.ops import Format as Format
 from torch_cann.version import TORCH_NPU as __version__
 
-__all__ = ["Format", "__version__", "npu", "utils"]
+__all__ = ["Format", "HiFloat8Tensor", "__version__", "erase_stream", "matmul_checksum", "npu", "utils"]

@@ -1,0 +1,1 @@
+"""Commands beside the device: npu-smi, the coverage of torch_npu's names."""
