@@ -160,6 +160,9 @@ def set_stream(stream: torch.Stream | None) -> None:
     """Makes ``stream`` and its card current. None changes nothing."""
     if stream is not None:
         _C._npu_setStream(stream)
+        if torch.autograd._profiler_enabled():  # a mark by which the profiler tells operators' streams
+            with torch.autograd.profiler.record_function(f"npu::set_stream {stream.stream_id}"):
+                pass
 
 
 class StreamContext:

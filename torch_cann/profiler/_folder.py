@@ -1,0 +1,257 @@
+"""The folder ``*_ascend_pt``: trace, tables and their columns by the names of Ascend's tools."""
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torch_cann import version
+from torch_cann.profiler._records import Event, Memory, Recording, memory_of
+from torch_cann.profiler.experimental_config import ProfilerLevel
+
+OUTPUT = "ASCEND_PROFILER_OUTPUT"
+TRACE = "trace_view.json"
+_DETAILED = (ProfilerLevel.Level1, ProfilerLevel.Level2)
+_ABSENT = "N/A"
+
+
+def _us(ns: float) -> str:
+    return f"{int(ns) // 1000}.{int(ns) % 1000:03d}"  # exact also for times since 1970
+
+
+def _mb(size: int) -> str:
+    return f"{size / 2**20:.3f}"
+
+
+def _table(path: Path, columns: str, rows: Iterable[Iterable[Any]]) -> None:
+    """Writes a CSV file; ``columns`` are separated by "|"."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns.split("|"))
+        writer.writerows(rows)
+
+
+def _shapes(event: Event) -> str:
+    return ";".join(",".join(map(str, shape)) for shape in event.shapes)
+
+
+def _kernel_type(event: Event) -> str:
+    """The operator's name as kernels are called: aten::addmm -> Addmm."""
+    return "".join(part.capitalize() for part in event.name.rpartition("::")[2].split("_"))
+
+
+_CUBE = ("mm", "matmul", "linear", "conv", "attention", "einsum")
+
+
+def _core(event: Event) -> str:
+    """The unit that runs such a kernel on hardware: matrix products on cube cores, the rest on vector cores."""
+    return "AI_CORE" if any(word in event.name for word in _CUBE) else "AI_VECTOR_CORE"
+
+
+def _kernel_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
+    last_end: dict[int, int] = {}
+    for number, event in enumerate(recording.kernels):
+        waited = max(0, event.start - last_end.get(event.stream, event.start))
+        last_end[event.stream] = event.end
+        dtypes = ";".join(dtype.upper() for dtype in event.dtypes)
+        yield [
+            "" if event.step is None else event.step, device, _ABSENT, number, event.stream, event.name,
+            _kernel_type(event), "static", _core(event), _us(event.start), _us(event.duration), _us(waited),
+            _ABSENT, _ABSENT, "NO", _shapes(event), dtypes, ";".join(["ND"] * len(event.shapes)), _ABSENT, _ABSENT,
+            _ABSENT, _ABSENT,
+        ]  # fmt: skip
+
+
+_KERNEL_COLUMNS = (
+    "Step Id|Device_id|Model ID|Task ID|Stream ID|Name|Type|OP State|Accelerator Core|Start Time(us)|Duration(us)|"
+    "Wait Time(us)|Block Dim|Mix Block Dim|HF32 Eligible|Input Shapes|Input Data Types|Input Formats|Output Shapes|"
+    "Output Data Types|Output Formats|Context ID"
+)
+_OPERATOR_COLUMNS = (
+    "Name|Input Shapes|Call Stack|Host Self Duration(us)|Host Total Duration(us)|Device Self Duration(us)|"
+    "Device Total Duration(us)|Device Self Duration With AICore(us)|Device Total Duration With AICore(us)"
+)
+
+
+def _operator_rows(recording: Recording) -> Iterator[list[Any]]:
+    device_time: dict[int, int] = {}
+    for kernel in recording.kernels:
+        event: Event | None = kernel
+        while event is not None:
+            device_time[id(event)] = device_time.get(id(event), 0) + kernel.duration
+            event = event.parent
+    for event in recording.operators:
+        own = event.duration if event.is_kernel else 0
+        total = device_time.get(id(event), 0)
+        cores = _us(own) if _core(event) == "AI_CORE" else _us(0)
+        yield [
+            event.name, _shapes(event), event.call_stack(), _us(event.duration - event.children_ns),
+            _us(event.duration), _us(own), _us(total), cores, cores,
+        ]  # fmt: skip
+
+
+def _statistic_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for event in recording.kernels:
+        kinds.setdefault((_kernel_type(event), _core(event)), []).append(event.duration)
+    total = sum(map(sum, kinds.values())) or 1
+    for (kind, core), times in sorted(kinds.items(), key=lambda item: -sum(item[1])):
+        spent = sum(times)
+        yield [
+            device, kind, core, len(times), _us(spent), _us(min(times)), _us(spent / len(times)), _us(max(times)),
+            f"{100 * spent / total:.3f}",
+        ]  # fmt: skip
+
+
+def _api_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
+    names: dict[str, list[int]] = {}
+    for event in recording.operators:
+        names.setdefault(event.name, []).append(event.duration)
+    for name, times in sorted(names.items(), key=lambda item: -sum(item[1])):
+        mean = sum(times) / len(times)
+        variance = sum((t - mean) ** 2 for t in times) / len(times) / 1e6
+        yield [device, "pytorch", name, _us(sum(times)), len(times), _us(mean), _us(min(times)), _us(max(times)),
+               f"{variance:.3f}"]  # fmt: skip
+
+
+def _merged(events: Iterable[Event]) -> list[tuple[int, int]]:
+    """The time covered by any of the events, as intervals that do not touch."""
+    intervals: list[tuple[int, int]] = []
+    for start, end in sorted((event.start, event.end) for event in events):
+        if intervals and start <= intervals[-1][1]:
+            intervals[-1] = (intervals[-1][0], max(end, intervals[-1][1]))
+        else:
+            intervals.append((start, end))
+    return intervals
+
+
+def _length(intervals: list[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in intervals)
+
+
+def _overlap(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> int:
+    return sum(max(0, min(a_end, b_end) - max(a_start, b_start)) for a_start, a_end in a for b_start, b_end in b)
+
+
+def _step_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
+    """Where the time of each step went; one row without a number when there are no steps."""
+    spans = [(int(e.name.partition("#")[2]), e.start, e.end) for e in recording.steps]
+    if not spans and recording.events:
+        spans = [("", recording.events[0].start, max(event.end for event in recording.events))]
+    for number, start, end in spans:
+        inside = [e for e in recording.events if start <= e.start < end]
+        computing = _merged(e for e in inside if e.is_kernel)
+        communication = _merged(e for e in inside if e.is_communication)
+        both = _overlap(computing, communication)
+        busy = _length(computing) + _length(communication) - both
+        first = min((e.start for e in inside if e.is_kernel or e.is_communication), default=end)
+        exposed = _length(communication) - both
+        yield [
+            device, number, _us(_length(computing)), _us(exposed), _us(both), _us(_length(communication)),
+            _us(max(0, end - start - busy)), _us(end - start), _us(0), _us(exposed), _us(first - start),
+        ]  # fmt: skip
+
+
+_STEP_COLUMNS = (
+    "Device_id|Step|Computing|Communication(Not Overlapped)|Overlapped|Communication|Free|Stage|Bubble|"
+    "Communication(Not Overlapped and Exclude Receive)|Preparing"
+)
+
+
+def _memory_rows(memory: list[Memory]) -> Iterator[list[Any]]:
+    for record in memory:
+        yield ["PTA", _us(record.time), _mb(record.allocated), _mb(record.reserved), _mb(record.allocated), "",
+               f"NPU:{record.device}"]  # fmt: skip
+
+
+def _operator_memory_rows(memory: list[Memory]) -> Iterator[list[Any]]:
+    """A row for each block that was taken, with its end where it is in the recording too."""
+    taken: dict[int, Any] = {}
+    pairs = []
+    for record in memory:
+        if record.bytes > 0:
+            taken[record.address] = [record, None]
+            pairs.append(taken[record.address])
+        elif record.address in taken:
+            taken.pop(record.address)[1] = record
+    for first, last in pairs:
+        release, lifetime = ("", "") if last is None else (_us(last.time), _us(last.time - first.time))
+        at_end = ["", "", ""] if last is None else [_mb(last.allocated), _mb(last.reserved), _mb(last.allocated)]
+        yield [
+            first.operator, f"{first.bytes / 1024:.3f}", _us(first.time), release, release, lifetime, lifetime,
+            _mb(first.allocated), _mb(first.reserved), _mb(first.allocated), *at_end, "", f"NPU:{first.device}",
+        ]  # fmt: skip
+
+
+_OPERATOR_MEMORY_COLUMNS = (
+    "Name|Size(KB)|Allocation Time(us)|Release Time(us)|Active Release Time(us)|Duration(us)|Active Duration(us)|"
+    "Allocation Total Allocated(MB)|Allocation Total Reserved(MB)|Allocation Total Active(MB)|"
+    "Release Total Allocated(MB)|Release Total Reserved(MB)|Release Total Active(MB)|Stream Ptr|Device Type"
+)
+
+
+def _communication(recording: Recording) -> dict[str, Any]:
+    """Time of each collective and message, by step."""
+    steps: dict[str, Any] = {}
+    for number, event in enumerate(recording.communication):
+        step = steps.setdefault("step" if event.step is None else f"step{event.step}", {"p2p": {}, "collective": {}})
+        operation = event.name.removeprefix("hccl:")
+        kind = "p2p" if operation.startswith(("send", "recv", "isend", "irecv")) else "collective"
+        step[kind][f"hcom_{operation}__{number}"] = {
+            "Communication Time Info": {
+                "Start Timestamp(us)": event.start / 1000,
+                "Elapse Time(ms)": event.duration / 1e6,
+            },
+            "Communication Bandwidth Info": {},
+        }
+    return steps
+
+
+def _add_device_tracks(trace: dict[str, Any], recording: Recording, device: int) -> None:
+    """Adds one track for each stream, and one for communication, to PyTorch's trace of the host."""
+    base = trace.get("baseTimeNanoseconds", 0)
+    pid, communication = f"Ascend Hardware (device {device})", "Communication"
+    tracks: dict[Any, str] = {}
+    for event in (*recording.kernels, *recording.communication):
+        track = communication if event.is_communication else event.stream
+        tracks[track] = track if isinstance(track, str) else f"Stream {track}"
+        trace["traceEvents"].append(
+            {"ph": "X", "cat": "kernel", "name": event.name, "pid": pid, "tid": tracks[track],
+             "ts": (event.start - base) / 1000, "dur": event.duration / 1000,
+             "args": {"Input Shapes": _shapes(event), "Step": event.step}}  # fmt: skip
+        )
+
+
+def write(folder: Path, recording: Recording, level: ProfilerLevel | None) -> None:
+    """Completes ``folder``, which holds the trace of PyTorch. Without a level no tables are written."""
+    device, output = torch.npu.current_device(), folder / OUTPUT
+    rank = int(os.environ.get("RANK", "-1"))
+    (folder / "FRAMEWORK").mkdir()
+    (folder / f"profiler_info{'' if rank < 0 else f'_{rank}'}.json").write_text(
+        json.dumps({"rank_id": rank, "torch_npu_version": version.TORCH_NPU, "torch_cann_version": version.__version__})
+    )
+    (folder / "profiler_metadata.json").write_text(json.dumps({"simulated": True}))
+    if level is None:
+        return
+    trace = json.loads((output / TRACE).read_text(encoding="utf-8"))
+    _add_device_tracks(trace, recording, device)
+    (output / TRACE).write_text(json.dumps(trace), encoding="utf-8")
+    _table(output / "operator_details.csv", _OPERATOR_COLUMNS, _operator_rows(recording))
+    _table(output / "kernel_details.csv", _KERNEL_COLUMNS, _kernel_rows(recording, device))
+    _table(output / "step_trace_time.csv", _STEP_COLUMNS, _step_rows(recording, device))
+    memory = memory_of(trace, recording)
+    if memory:
+        columns = "Component|Timestamp(us)|Total Allocated(MB)|Total Reserved(MB)|Total Active(MB)|Stream Ptr|Device Type"
+        _table(output / "memory_record.csv", columns, _memory_rows(memory))
+        _table(output / "operator_memory.csv", _OPERATOR_MEMORY_COLUMNS, _operator_memory_rows(memory))
+    if level not in _DETAILED:
+        return
+    columns = "Device_id|OP Type|Core Type|Count|Total Time(us)|Min Time(us)|Avg Time(us)|Max Time(us)|Ratio(%)"
+    _table(output / "op_statistic.csv", columns, _statistic_rows(recording, device))
+    columns = "Device_id|Level|API Name|Time(us)|Count|Avg(us)|Min(us)|Max(us)|Variance"
+    _table(output / "api_statistic.csv", columns, _api_rows(recording, device))
+    (output / "communication.json").write_text(json.dumps(_communication(recording), indent=1))

@@ -1,0 +1,145 @@
+"""profile, and the handler that writes the result folder."""
+
+import os
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerAction, ProfilerActivity
+
+from torch_cann.profiler import _folder
+from torch_cann.profiler._records import Recording
+from torch_cann.profiler.experimental_config import _ExperimentalConfig
+
+__all__ = ["_KinetoProfile", "analyse", "profile", "tensorboard_trace_handler"]
+
+
+class _NpuActions:
+    """What both classes add to PyTorch's."""
+
+    experimental: _ExperimentalConfig
+
+    def _recording(self) -> Recording:
+        """What was recorded in the active steps that have just ended."""
+        return Recording.of(self.profiler.kineto_results.events())
+
+
+class _KinetoProfile(_NpuActions, torch.profiler._KinetoProfile):
+    """torch.profiler._KinetoProfile with the options of ``profile``: start() and stop() by hand, no steps."""
+
+    def __init__(self, *, experimental_config: _ExperimentalConfig | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.experimental = experimental_config or _ExperimentalConfig()
+
+
+class profile(_NpuActions, torch.profiler.profile):
+    """torch.profiler.profile for CPU and NPU.
+
+    Args:
+        activities: of ProfilerActivity.CPU and .NPU; both if None.
+        schedule: step number -> ProfilerAction, as torch_npu.profiler.schedule makes it. Call step() after each step.
+        on_trace_ready: called with this object when active steps end, such as tensorboard_trace_handler(folder).
+        record_shapes, profile_memory, with_stack, with_modules, with_flops: as in torch.profiler.profile.
+        experimental_config: a torch_npu.profiler._ExperimentalConfig.
+        use_cuda: deprecated; use activities.
+    """
+
+    def __init__(
+        self,
+        *,
+        activities: Iterable[ProfilerActivity] | None = None,
+        schedule: Callable[[int], ProfilerAction] | None = None,
+        on_trace_ready: Callable[..., Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        with_modules: bool = False,
+        experimental_config: _ExperimentalConfig | None = None,
+        execution_trace_observer: Any = None,
+        custom_trace_id_callback: Callable[[], str] | None = None,
+        use_cuda: bool | None = None,
+    ) -> None:
+        if experimental_config is not None and not isinstance(experimental_config, _ExperimentalConfig):
+            raise TypeError(
+                "experimental_config must be a torch_npu.profiler._ExperimentalConfig, but is "
+                f"{type(experimental_config).__name__}"
+            )
+        if use_cuda is not None:
+            warnings.warn("use_cuda is deprecated, use activities", FutureWarning, stacklevel=2)
+        npu = ProfilerActivity.PrivateUse1
+        # A script written for CUDA, or patched for one, asks for activity that this machine cannot have.
+        wanted = {npu if a == ProfilerActivity.CUDA else a for a in activities or (ProfilerActivity.CPU, npu)}
+        super().__init__(
+            activities=wanted,
+            schedule=schedule,
+            on_trace_ready=on_trace_ready,
+            record_shapes=record_shapes,
+            profile_memory=profile_memory,
+            with_stack=with_stack,
+            with_flops=with_flops,
+            with_modules=with_modules,
+            execution_trace_observer=execution_trace_observer,
+            custom_trace_id_callback=custom_trace_id_callback,
+        )
+        self.experimental = experimental_config or _ExperimentalConfig()
+
+
+def tensorboard_trace_handler(
+    dir_name: str | None = None,
+    worker_name: str | None = None,
+    analyse_flag: bool = True,
+    async_mode: bool = False,
+) -> Callable[[Any], None]:
+    """Handler for on_trace_ready: writes ``<dir_name>/<worker>_<time>_ascend_pt/ASCEND_PROFILER_OUTPUT``.
+
+    Args:
+        dir_name: made if absent; by default ASCEND_WORK_PATH/profiling_data if that is set, else the current folder.
+        worker_name: by default host name and process id.
+        analyse_flag: False writes only the trace, not the tables.
+        async_mode: writes in a thread; the interpreter waits for it at exit.
+    """
+    if worker_name is not None and (not worker_name or "/" in worker_name):
+        raise ValueError(f"worker_name must be a plain name, but is {worker_name!r}")
+    if dir_name is None:
+        work = os.environ.get("ASCEND_WORK_PATH")
+        dir_name = os.path.join(work, "profiling_data") if work else "."
+    base = Path(dir_name)
+    base.mkdir(parents=True, exist_ok=True)
+    worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"
+
+    def handle(prof: Any) -> None:
+        now = time.time()
+        stamp = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{int(now * 1000) % 1000:03d}"
+        folder = base / f"{worker}_{stamp}_ascend_pt"
+        recording = prof._recording() if isinstance(prof, _NpuActions) else Recording.of(
+            prof.profiler.kineto_results.events()
+        )
+        level = getattr(prof, "experimental", _ExperimentalConfig()).profiler_level
+        output = folder / _folder.OUTPUT
+        output.mkdir(parents=True)
+        prof.export_chrome_trace(str(output / _folder.TRACE))
+
+        def write() -> None:
+            _folder.write(folder, recording, level if analyse_flag else None)
+
+        if async_mode:
+            threading.Thread(target=write, name="profiler_analysis").start()
+        else:
+            write()
+
+    return handle
+
+
+def analyse(profiler_path: str, max_process_number: int = 0, export_type: Any = None) -> None:
+    """Would parse raw data of the device below ``profiler_path``. There is none: the handler has written everything.
+
+    Raises FileNotFoundError when no result folder is there.
+    """
+    if not any(Path(profiler_path).glob("**/*_ascend_pt")) and not str(profiler_path).endswith("_ascend_pt"):
+        raise FileNotFoundError(f"there is no folder *_ascend_pt in {profiler_path}")
