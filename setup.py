@@ -16,7 +16,7 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 VERSION = (ROOT / "torch_cann" / "version.txt").read_text().strip()
 TORCH_NPU_VERSION = "2.13.0"  # the torch_npu release whose public names are provided
-SHIMS = ("torch_npu", "cann", "npu_plan")
+SHIMS = ("torch_npu", "cann", "acl", "npu_plan")
 
 
 class CMakeBuild(build_ext):
@@ -55,7 +55,7 @@ class CMakeBuild(build_ext):
 
 
 def shim_packages() -> tuple[list[str], dict[str, str]]:
-    """The import names torch_npu and cann, and the command npu_plan, which live in torch_cann/_shims."""
+    """The import names torch_npu, cann and acl, and the command npu_plan, which live in torch_cann/_shims."""
     packages, directories = [], {}
     for name in SHIMS:
         base = Path("torch_cann/_shims") / name
@@ -69,7 +69,7 @@ setup(
     version=VERSION,
     packages=find_packages(include=["torch_cann", "torch_cann.*"], exclude=["torch_cann._shims*"]) + shim_names,
     package_dir=shim_dirs,
-    package_data={"torch_cann": ["version.txt", "*.pyi", "py.typed", "_home/**/*"]},
+    package_data={"torch_cann": ["version.txt", "*.pyi", "py.typed", "_home/**/*", "tools/*.txt"]},
     ext_modules=[Extension("torch_cann._C", sources=[])],
     cmdclass={"build_ext": CMakeBuild},
     zip_safe=False,

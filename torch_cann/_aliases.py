@@ -20,14 +20,15 @@ _GATHERED = {
     "contrib.function": "contrib.function.fuse_add_softmax_dropout contrib.function.fused_attention "
     "contrib.function.index_op contrib.function.matmul_transpose contrib.function.npu_functional "
     "contrib.function.roll",
-    "contrib.module": "contrib.module.activations contrib.module.bidirectional_lstm contrib.module.channel_shuffle "
+    "contrib.module": "contrib.module._batchnorm_with_int32_count contrib.module._ensemble_dropout "
+    "contrib.module.fusedcolorjitter contrib.module.activations contrib.module.bidirectional_lstm contrib.module.channel_shuffle "
     "contrib.module.crossentropy contrib.module.drop_path contrib.module.ensemble_dropout contrib.module.focus "
     "contrib.module.multihead_attention contrib.module.npu_modules contrib.module.prefetcher "
     "contrib.module.deform_conv contrib.module.linear_a8w8_quant contrib.module.linear_quant "
     "contrib.module.linear_weight_quant contrib.module.ps_roi_pooling contrib.module.quant_conv2d "
     "contrib.module.roi_align",
     "distributed": "distributed.distributed_c10d",
-    "dynamo": "dynamo.torchair",
+    "distributed.rpc": "distributed.rpc.options",
     "jit": "jit.fusion_pass jit.fusion_pass.fast_gelu jit.register_fusion_pattern",
     "multiprocessing": "multiprocessing.reductions",
     "npu.aclnn": "npu.aclnn.backends",
@@ -40,8 +41,14 @@ _GATHERED = {
     "utils._asd": "utils._asd_detector",
 }
 _MOVED = {
-    f"torch_npu.{address}": f"torch_cann.{target}" for target, addresses in _GATHERED.items()
+    f"torch_npu.{address}": f"torch_cann.{target}"
+    for target, addresses in _GATHERED.items()
     for address in addresses.split()
+}
+# PyTorch's own work on npu as they are.
+_MOVED |= {
+    f"torch_npu.distributed.{name}": f"torch.distributed.{name}"
+    for name in ("fsdp", "pipelining", "run", "tensor", "tensor.experimental")
 }
 
 
@@ -67,9 +74,8 @@ class AliasFinder:
     @staticmethod
     def create_module(spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(real_name(spec.name))
-        for alias, real in _MOVED.items():  # before the import system could set one over a function of the same name
-            if real == module.__name__ and alias.startswith(spec.name + "."):
-                sys.modules.setdefault(alias, module)
+        if spec.name not in _MOVED:
+            _name_gathered(spec.name, module)
         spec.loader_state = module.__spec__
         return module
 
@@ -85,6 +91,18 @@ class AliasFinder:
         return importlib.util.find_spec(real).loader.get_code(real)
 
 
+def _name_gathered(address: str, module: ModuleType) -> None:
+    """Names ``module``, known as ``address``, by its other addresses below that.
+
+    Found in sys.modules, they are not set as attributes by the import system, which would hide functions of the same
+    name; and ``module`` need not be a package to have modules below it.
+    """
+    for alias, real in _MOVED.items():
+        if real == module.__name__ and alias.startswith(address + "."):
+            sys.modules.setdefault(alias, module)
+            vars(module).setdefault(alias.rpartition(".")[2], module)
+
+
 def install() -> None:
     """Call when the modules that ``import torch_cann`` loads are loaded.
 
@@ -96,5 +114,6 @@ def install() -> None:
         for prefix, real in PREFIXES.items():
             if name.startswith(real):
                 sys.modules.setdefault(prefix + name.removeprefix(real), module)
+                _name_gathered(prefix + name.removeprefix(real), module)
     # Before the path finder: a package's __path__ would lead it to load a second copy of the same file.
     sys.meta_path.insert(0, AliasFinder)

@@ -22,6 +22,28 @@ _TABLE: dict[str, dict[str, str]] = {
     "torch_cann._package": {
         "the dtype exists on hardware only, use torch.float8_e4m3fn": "HiFloat8Tensor",
     },
+    "torch_cann.contrib.function": {
+        "compute attention with torch.nn.functional.scaled_dot_product_attention": "npu_fused_attention "
+        "npu_fused_attention_with_layernorm",
+    },
+    "torch_cann.contrib.module": {
+        "quantised layers come from torch.ao or from the operators torch_npu.npu_quant_matmul and "
+        "npu_weight_quant_batchmatmul": "LinearA8W8Quant LinearQuant LinearWeightQuant QuantConv2d",
+        "there is no deformable convolution, use torchvision.ops.deform_conv2d on the host": "ModulatedDeformConv "
+        "ModulatedDeformConv2dFunction DCNv2",
+        "there is no pooling of regions, use torchvision.ops on the host": "PSROIPool ROIAlign",
+        "use torch.nn.MultiheadAttention": "MultiheadAttention",
+        "use torchvision.transforms.ColorJitter": "FusedColorJitter",
+        "use ChannelShuffle": "IndexSelectFullImplementation IndexSelectHalfImplementation "
+        "indexselect_full_implementation_forward indexselect_half_implementation_forward",
+    },
+    "torch_cann.distributed.rpc": {
+        "remote calls carry tensors of the host: move them with .cpu()": "NPUTensorPipeRpcBackendOptions",
+    },
+    "torch_cann.multiprocessing": {
+        "npu tensors travel as storages in the host's shared memory": "rebuild_npu_event rebuild_npu_tensor "
+        "_rebuild_npu_tensor_original",
+    },
     "torch_cann.npu._device": {
         "the simulated card has no utilisation counter": "utilization",
         "there is no BLAS handle behind the simulated kernels": "current_blas_handle",

@@ -12,6 +12,9 @@ import torch
 from torch.multiprocessing.reductions import reduce_storage
 
 from torch_cann import _C
+from torch_cann._refused import refused
+
+globals().update(refused(__name__))
 
 
 def rebuild_npu_storage(host: torch.UntypedStorage, device: int) -> torch.UntypedStorage:

@@ -1,5 +1,7 @@
 // The CPU storage behind an npu storage, for sending tensors between processes (torch_cann/multiprocessing.py).
 
+#include <ATen/core/Tensor.h>
+
 #include "python/bindings.h"
 #include "runtime/caching_allocator.h"
 #include "runtime/device.h"
@@ -31,12 +33,29 @@ c10::Storage wrap_storage(const c10::Storage& host, c10::DeviceIndex device) {
   return c10::Storage(wrap_host_storage(std::move(impl), c10::Device(kNPU, device)));
 }
 
+// How many owners a storage has; `cdata` is UntypedStorage._cdata.
+size_t storage_use_count(size_t cdata) {
+  return c10::raw::intrusive_ptr::use_count(reinterpret_cast<c10::StorageImpl*>(cdata));
+}
+
+// torch_npu's gives a tensor that does not keep its memory alive. This one does, so it never dangles.
+at::Tensor weak_ref_tensor(const at::Tensor& tensor) {
+  TORCH_CHECK_TYPE(tensor.device().type() == kNPU, "expected a tensor on npu, but got one on ", tensor.device());
+  return tensor.detach();
+}
+
+// The type of what graph_task_group_end() would give; there are no such groups.
+struct NPUTaskGroupHandle {};
+
 }  // namespace
 
 void bind_storage(py::module_& m) {
   m.def(
       "_npu_host_storage", [](const c10::Storage& storage) { return c10::Storage(host_storage_of(storage)); },
       py::arg("storage"));
+  m.def("_storage_Use_Count", &storage_use_count, py::arg("cdata"));
+  m.def("_weak_ref_tensor", &weak_ref_tensor, py::arg("tensor"));
+  py::class_<NPUTaskGroupHandle>(m, "_NPUTaskGroupHandle");
   m.def("_npu_sync_storage", &sync_storage, py::arg("storage"));
   m.def("_npu_wrap_host_storage", &wrap_storage, py::arg("host"), py::arg("device"));
 }

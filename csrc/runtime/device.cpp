@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "runtime/errors.h"
+#include "runtime/process_record.h"
 #include "runtime/simulator.h"
 #include "sim/env.h"
 #include "sim/server.h"
@@ -68,6 +69,7 @@ void detail::initialize() {
   }
   TORCH_CHECK(problem.empty(), "Cannot initialize NPU: ", problem, error_suffix(ErrModule::PTA, ErrCode::UNAVAIL));
   pthread_atfork(nullptr, nullptr, mark_child_of_fork);
+  process_record::open();
   g_initialized.store(true, std::memory_order_release);
   if (sim::Env::get().simulate || sim::Env::get().dry_run) simulator::set_on(true);
 }

@@ -4,6 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/process_record.h"
+
 namespace cann {
 namespace {
 
@@ -86,6 +88,7 @@ OutOfMemory::Reason DeviceHeap::try_reserve(StreamPools& pools, size_t bytes, bo
     return OutOfMemory::kHostFull;
   }
   add_segment(pools, base, bytes, small);
+  process_record::set_used(card_, hbm_.used(card_));
   return OutOfMemory::kNone;
 }
 
@@ -174,9 +177,13 @@ void DeviceHeap::empty_cache() {
 
 bool DeviceHeap::charge(size_t bytes, OutOfMemory* why) {
   const Guard guard(lock_);
-  if (hbm_.charge(card_, bytes)) return true;
-  release_unused();
-  if (hbm_.charge(card_, bytes)) return true;
+  bool charged = hbm_.charge(card_, bytes);
+  if (!charged) {
+    release_unused();
+    charged = hbm_.charge(card_, bytes);
+  }
+  process_record::set_used(card_, hbm_.used(card_));
+  if (charged) return true;
   ++stats_.num_ooms;
   describe(why, OutOfMemory::kCardFull, bytes);
   return false;
@@ -190,6 +197,7 @@ size_t DeviceHeap::card_free() const {
 void DeviceHeap::discharge(size_t bytes) noexcept {
   const Guard guard(lock_);
   hbm_.discharge(card_, bytes);
+  process_record::set_used(card_, hbm_.used(card_));
 }
 
 // Releases unused segments of the large pool, oldest first, until what is reserved is below the threshold's share.
@@ -251,6 +259,7 @@ void DeviceHeap::release_segment(char* base) {
   segments_.erase(it);
   host_.remove(base);
   hbm_.release(card_, base, segment.size);
+  process_record::set_used(card_, hbm_.used(card_));
   if (segment.oversize) stats_.oversize_segment.remove(segment.kind(), 1);
   stats_.segment.remove(segment.kind(), 1);
   stats_.reserved_bytes.remove(segment.kind(), static_cast<int64_t>(segment.size));

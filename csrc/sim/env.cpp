@@ -1,5 +1,7 @@
 #include "sim/env.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -74,6 +76,15 @@ T choice_variable(const Env::Lookup& lookup, const char* name,
   throw std::invalid_argument(fmt::format("{}=\"{}\" is not valid: expected one of {}.", name, value, allowed));
 }
 
+std::string runtime_folder(const Env::Lookup& lookup) {
+  if (const char* given = lookup("TORCH_CANN_RUNTIME_DIR"); given != nullptr && !trim(given).empty()) {
+    return std::string(trim(given));
+  }
+  const char* base = lookup("XDG_RUNTIME_DIR");
+  if (base != nullptr && *base != '\0') return std::string(base) + "/torch_cann";
+  return fmt::format("/tmp/torch_cann-{}", ::getuid());
+}
+
 }  // namespace
 
 Env::Env(const Lookup& lookup) {
@@ -96,6 +107,7 @@ Env::Env(const Lookup& lookup) {
   }
   host_margin_bytes =
       static_cast<size_t>(integer_variable(lookup, "TORCH_CANN_HOST_MARGIN_MB", 256, 0, 1 << 20)) * kMiB;
+  runtime_dir = runtime_folder(lookup);
   huge_pages = flag_variable(lookup, "TORCH_CANN_HUGE_PAGES", huge_pages);
   shared_hbm = flag_variable(lookup, "TORCH_CANN_SHARED_HBM", shared_hbm);
   direct_ops = flag_variable(lookup, "TORCH_CANN_DIRECT_OPS", direct_ops);

@@ -47,6 +47,9 @@ class Env {
   std::optional<size_t> hbm_bytes;
   // TORCH_CANN_HOST_MARGIN_MB: host memory kept free; an allocation or write that would go below raises. Default 256.
   size_t host_margin_bytes = size_t{256} << 20;
+  // TORCH_CANN_RUNTIME_DIR: folder of the records that npu-smi reads, one for each process; of this user alone.
+  // Default: torch_cann in XDG_RUNTIME_DIR, else /tmp/torch_cann-<user id>.
+  std::string runtime_dir;
   // TORCH_CANN_HUGE_PAGES: 0 or 1, ask the kernel for transparent huge pages behind HBM. Default 1.
   bool huge_pages = true;
   // TORCH_CANN_SHARED_HBM: 0 or 1, let processes of the host that form a group of backend "hccl" map each other's HBM.

@@ -209,9 +209,6 @@ def test_lazy_call_runs_at_once() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        npu.NPUGraph,
-        npu.graph,
-        npu.graph_pool_handle,
         npu.utilization,
         npu.MemPool,
         lambda: npu.memory.NPUPluggableAllocator("a.so", "alloc", "free"),

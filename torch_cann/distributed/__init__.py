@@ -3,10 +3,11 @@
 import torch.distributed
 
 from torch_cann.distributed import _backend
-from torch_cann.distributed.uneven import all_gather_into_tensor_uneven, reduce_scatter_tensor_uneven
+from torch_cann.distributed.uneven import all_gather_into_tensor_uneven, all_to_all_vc, reduce_scatter_tensor_uneven
 
 __all__ = [
     "all_gather_into_tensor_uneven",
+    "all_to_all_vc",
     "is_available",
     "is_hccl_available",
     "reduce_scatter_tensor_uneven",

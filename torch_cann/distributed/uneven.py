@@ -62,3 +62,18 @@ def reduce_scatter_tensor_uneven(
         return backend.reduce_scatter_tensor_uneven(output, input, list(input_split_sizes or []), options)
 
     return _run(group, async_op, reduce_scatter)
+
+
+def all_to_all_vc(output, input, send_count_matrix, group=None, async_op=False):
+    """all_to_all_single() whose sizes all ranks know: rank i sends send_count_matrix[i][j] rows to rank j.
+
+    Args:
+        output, input: npu tensors of as many rows as this rank receives and sends.
+        send_count_matrix: a list with a list for each rank, the same on all ranks.
+    """
+    group = group or dist.group.WORLD
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if len(send_count_matrix) != size or any(len(row) != size for row in send_count_matrix):
+        raise ValueError(f"send_count_matrix must have {size} rows and columns, one for each rank of the group")
+    received = [row[rank] for row in send_count_matrix]
+    return dist.all_to_all_single(output, input, received, list(send_count_matrix[rank]), group, async_op)

@@ -1,0 +1,207 @@
+"""torch_npu.profiler: schedules, the folder of results and what its tables say, dynamic profiling."""
+
+import csv
+import json
+
+import pytest
+import torch
+import torch_npu
+from torch_npu import profiler
+from torch_npu.profiler.scheduler import Schedule
+
+_ACTIONS = profiler.ProfilerAction
+
+
+def _steps(prof, count: int, stream: torch.npu.Stream) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU()).npu()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(16, 64, device="npu")
+    for _ in range(count):
+        with torch.npu.stream(stream):
+            x * 2
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        prof.step()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two steps of a training, profiled with everything on."""
+    base = tmp_path_factory.mktemp("profile")
+    with profiler.profile(
+        activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.NPU],
+        schedule=profiler.schedule(wait=1, warmup=1, active=2, repeat=1),
+        on_trace_ready=profiler.tensorboard_trace_handler(str(base), worker_name="worker"),
+        record_shapes=True,
+        profile_memory=True,
+        experimental_config=profiler._ExperimentalConfig(profiler_level=profiler.ProfilerLevel.Level1),
+    ) as prof:
+        _steps(prof, 5, torch.npu.Stream())
+    (result,) = base.iterdir()
+    return result
+
+
+def _rows(folder, name: str) -> list[dict[str, str]]:
+    with open(folder / "ASCEND_PROFILER_OUTPUT" / name, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_folder(folder) -> None:
+    assert folder.name.startswith("worker_") and folder.name.endswith("_ascend_pt")
+    names = {path.name for path in (folder / "ASCEND_PROFILER_OUTPUT").iterdir()}
+    assert names == {
+        "api_statistic.csv", "communication.json", "kernel_details.csv", "memory_record.csv", "op_statistic.csv",
+        "operator_details.csv", "operator_memory.csv", "step_trace_time.csv", "trace_view.json",
+    }  # fmt: skip
+    assert json.loads((folder / "profiler_info.json").read_text())["torch_npu_version"] == torch_npu.__version__
+
+
+def test_kernels(folder) -> None:
+    kernels = _rows(folder, "kernel_details.csv")
+    products = [k for k in kernels if k["Name"] == "aten::addmm"]
+    assert [k["Step Id"] for k in products] == ["2", "3"]
+    assert products[0]["Input Shapes"].startswith("32;16,64;64,32") and products[0]["Accelerator Core"] == "AI_CORE"
+    assert products[0]["Type"] == "Addmm" and products[0]["Stream ID"] == "0"
+    assert {k["Stream ID"] for k in kernels if k["Name"] == "aten::mul"} - {"0"}
+    assert not {"aten::t", "aten::empty", "aten::linear"} & {k["Name"] for k in kernels}
+    starts = [float(k["Start Time(us)"]) for k in kernels]
+    assert starts == sorted(starts) and all(float(k["Duration(us)"]) >= 0 for k in kernels)
+
+
+def test_steps_and_statistics_add_up(folder) -> None:
+    steps = _rows(folder, "step_trace_time.csv")
+    assert [s["Step"] for s in steps] == ["2", "3"]
+    for step in steps:
+        assert float(step["Computing"]) + float(step["Free"]) == pytest.approx(float(step["Stage"]), abs=0.01)
+        assert float(step["Communication"]) == 0
+    kernels = _rows(folder, "kernel_details.csv")
+    statistics = _rows(folder, "op_statistic.csv")
+    assert sum(int(s["Count"]) for s in statistics) == len(kernels)
+    assert sum(float(s["Ratio(%)"]) for s in statistics) == pytest.approx(100, abs=0.1)
+    assert {a["API Name"] for a in _rows(folder, "api_statistic.csv")} >= {"aten::linear", "aten::addmm"}
+
+
+def test_operators_hold_the_time_of_their_kernels(folder) -> None:
+    operators = _rows(folder, "operator_details.csv")
+    linear = next(o for o in operators if o["Name"] == "aten::linear")
+    addmm = next(o for o in operators if o["Name"] == "aten::addmm")
+    assert float(linear["Device Total Duration(us)"]) == float(addmm["Device Self Duration(us)"]) > 0
+    assert float(linear["Device Self Duration(us)"]) == 0
+    assert float(linear["Host Total Duration(us)"]) > float(linear["Host Self Duration(us)"]) > 0
+
+
+def test_memory(folder) -> None:
+    record = _rows(folder, "memory_record.csv")
+    assert {r["Device Type"] for r in record} == {"NPU:0"} and float(record[0]["Total Reserved(MB)"]) >= 2
+    product = next(r for r in _rows(folder, "operator_memory.csv") if r["Name"] == "aten::addmm")
+    assert float(product["Size(KB)"]) == 2.0  # 16 x 32 float32
+    assert float(product["Release Time(us)"]) > float(product["Allocation Time(us)"])
+
+
+def test_the_trace_has_a_track_for_each_stream(folder) -> None:
+    trace = json.loads((folder / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").read_text())
+    device = [e for e in trace["traceEvents"] if str(e.get("pid", "")).startswith("Ascend Hardware")]
+    tracks = {e["tid"] for e in device}
+    assert "Stream 0" in tracks and len(tracks) == 2
+    host = {e["name"]: e for e in trace["traceEvents"] if e.get("cat") == "cpu_op"}
+    addmm = [e for e in device if e["name"] == "aten::addmm"][-1]
+    assert addmm["ts"] == pytest.approx(host["aten::addmm"]["ts"], abs=1.0)
+
+
+def test_schedule() -> None:
+    plan = Schedule(wait=1, warmup=1, active=2, repeat=2, skip_first=1)
+    none, warm, record, save = _ACTIONS.NONE, _ACTIONS.WARMUP, _ACTIONS.RECORD, _ACTIONS.RECORD_AND_SAVE
+    assert [plan(step) for step in range(11)] == [none, *[none, warm, record, save] * 2, none, none]
+    assert [Schedule(wait=2, active=1, skip_first_wait=1)(step) for step in range(4)] == [save, none, none, save]
+    for wrong in ({"active": 0}, {"active": 1, "wait": -1}, {"active": 1, "repeat": 1.5}):
+        with pytest.raises(ValueError, match="profiler schedule"):
+            Schedule(**{"wait": 0, **wrong})
+
+
+def test_without_a_schedule_and_without_tables(tmp_path) -> None:
+    handler = profiler.tensorboard_trace_handler(str(tmp_path), analyse_flag=False)
+    with profiler.profile(on_trace_ready=handler) as prof:
+        torch.ones(2, device="npu") + 1
+    assert "aten::add" in prof.key_averages().table() and "aten::add" in {e.name for e in prof.events()}
+    (result,) = tmp_path.iterdir()
+    assert [p.name for p in (result / "ASCEND_PROFILER_OUTPUT").iterdir()] == ["trace_view.json"]
+    assert profiler.profiler.analyse(str(tmp_path)) is None
+    with pytest.raises(FileNotFoundError, match="_ascend_pt"):
+        profiler.profiler.analyse(str(tmp_path / "absent"))
+
+
+def test_a_profiler_driven_by_hand(tmp_path) -> None:
+    prof = profiler._KinetoProfile(record_shapes=True)
+    prof.start()
+    torch.ones(2, device="npu").sum()
+    prof.stop()
+    prof.export_chrome_trace(str(tmp_path / "trace.json"))
+    assert "aten::sum" in (tmp_path / "trace.json").read_text()
+
+
+def test_activities_of_cuda_scripts_mean_npu() -> None:
+    with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as prof:
+        torch.ones(2, device="npu") + 1
+    assert profiler.ProfilerActivity.PrivateUse1 in prof.activities
+    assert profiler.ProfilerActivity.CPU in profiler.supported_activities()
+
+
+def test_options() -> None:
+    level, metrics, kind = profiler.ProfilerLevel, profiler.AiCMetrics, profiler.ExportType
+    with pytest.warns(UserWarning, match="collects nothing for: l2_cache, export_type=ExportType.Db"):
+        config = profiler._ExperimentalConfig(
+            profiler_level=level.Level2, aic_metrics=metrics.PipeUtilization, l2_cache=True,
+            export_type=[kind.Text, kind.Db],
+        )  # fmt: skip
+    assert config.profiler_level is level.Level2 and config.aic_metrics is metrics.PipeUtilization
+    assert metrics.ArithmeticUtilization in profiler.supported_ai_core_metrics()
+    assert {level.Level_none, level.Level0} <= profiler.supported_profiler_level()
+    assert profiler.supported_export_type() == {kind.Text}
+    with pytest.warns(UserWarning, match="host_sys"):
+        profiler._ExperimentalConfig(host_sys=[profiler.HostSystem.CPU])
+    with pytest.raises(TypeError, match="expected a ProfilerLevel"):
+        profiler._ExperimentalConfig(profiler_level=1)
+    with pytest.raises(TypeError, match="must be a torch_npu.profiler._ExperimentalConfig"):
+        profiler.profile(experimental_config="Level1")
+    with pytest.raises(ValueError, match="plain name"):
+        profiler.tensorboard_trace_handler(worker_name="a/b")
+
+
+def test_dynamic_profiling(tmp_path, monkeypatch) -> None:
+    from torch_npu.profiler import dynamic_profile
+
+    monkeypatch.setattr(dynamic_profile, "_monitor", dynamic_profile._Monitor())
+    with pytest.raises(RuntimeError, match="needs init"):
+        dynamic_profile.step()
+    dynamic_profile.init(str(tmp_path / "watched"))
+    path = tmp_path / "watched" / "profiler_config.json"
+    config = {**json.loads(path.read_text()), "prof_dir": str(tmp_path / "out"), "active": 2}
+    dynamic_profile.step()
+    assert not (tmp_path / "out").exists()
+    path.write_text(json.dumps(config))
+    for _ in range(3):
+        dynamic_profile.step()
+        torch.ones(2, device="npu") + 1
+    assert len(list((tmp_path / "out").iterdir())) == 1
+    dynamic_profile.start(str(path))
+    with pytest.raises(RuntimeError, match="running already"):
+        dynamic_profile.start(str(path))
+    dynamic_profile.step()
+    dynamic_profile.step()
+    assert len(list((tmp_path / "out").iterdir())) == 2
+    dynamic_profile.set_state({"step": 3})
+    assert dynamic_profile.get_state() == {"step": 3}
+
+
+def test_the_older_helper(tmp_path) -> None:
+    from torch_npu.utils.profiler import Profile
+
+    helper = Profile(start_step=1, save_path=str(tmp_path), profile_type="TORCH")
+    for _ in range(3):
+        helper.start()
+        torch.ones(2, device="npu") + 1
+        helper.end()
+    assert len(list(tmp_path.iterdir())) == 1
+    with pytest.raises(ValueError, match="profile_type"):
+        Profile(profile_type="OTHER")
