@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
 # Read, but not settings of this project: the launcher's and Gloo's, and a fallback that has no row of its own.
-OF_OTHERS = {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "GLOO_SOCKET_IFNAME", "PYTORCH_ALLOC_CONF"}
+OF_OTHERS = {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "GLOO_SOCKET_IFNAME", "PYTORCH_ALLOC_CONF",
+             "XDG_RUNTIME_DIR"}
 
 
 @pytest.mark.skipif(DEVICE != "npu", reason="the README's script is for npu")

@@ -3,6 +3,7 @@
 import lightning as L
 import torch
 from lightning.pytorch.accelerators import Accelerator
+from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -62,7 +63,8 @@ def main() -> None:
     x = torch.randn(64, 16)
     model = Model()
     strategy = SingleDeviceStrategy(device=torch.device("npu:0"), accelerator=NPUAccelerator())
-    trainer = L.Trainer(strategy=strategy, accelerator=NPUAccelerator(), devices=1, max_epochs=3, logger=False,
+    trainer = L.Trainer(strategy=strategy, devices=1, max_epochs=3, logger=False,
+                        plugins=[LightningEnvironment()],  # no look for MPI
                         enable_checkpointing=False, enable_progress_bar=False)
     trainer.fit(model, DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=8))
     assert model.losses[-1] < model.losses[0], model.losses
