@@ -21,7 +21,8 @@ _GATHERED = {
     "contrib.function.index_op contrib.function.matmul_transpose contrib.function.npu_functional "
     "contrib.function.roll",
     "contrib.module": "contrib.module._batchnorm_with_int32_count contrib.module._ensemble_dropout "
-    "contrib.module.fusedcolorjitter contrib.module.activations contrib.module.bidirectional_lstm contrib.module.channel_shuffle "
+    "contrib.module.fusedcolorjitter contrib.module.activations contrib.module.bidirectional_lstm "
+    "contrib.module.channel_shuffle "
     "contrib.module.crossentropy contrib.module.drop_path contrib.module.ensemble_dropout contrib.module.focus "
     "contrib.module.multihead_attention contrib.module.npu_modules contrib.module.prefetcher "
     "contrib.module.deform_conv contrib.module.linear_a8w8_quant contrib.module.linear_quant "

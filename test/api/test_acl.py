@@ -34,8 +34,9 @@ def test_memory() -> None:
     assert acl.rt.memset(device, 64, 7, 32) == 0
     assert acl.rt.memcpy_async(host, 64, device, 64, 2, 0) == 0
     assert acl.util.ptr_to_bytes(host, 64) == b"\7" * 32 + data[32:]
-    for arguments in ((host, 8, device, 64, 2), (host, 64, device, 64, 9), (0, 64, device, 64, 2), (host, 99, device, 99, 2)):
-        assert acl.rt.memcpy(*arguments) == 107000
+    # too little room, an unknown direction, no address, beyond the end of a block
+    for wrong in ((host, 8, host, 9, 2), (host, 64, device, 64, 9), (0, 64, device, 64, 2), (host, 99, device, 99, 2)):
+        assert acl.rt.memcpy(*wrong) == 107000
     assert acl.rt.memset(device, 64, 256, 1) == 107000
     assert acl.rt.free(device) == 0 and acl.rt.free(device) == 107000
     assert acl.rt.free_host(host) == 0 and acl.rt.free_host(host) == 107000

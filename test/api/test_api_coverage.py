@@ -82,6 +82,7 @@ def test_states_of_names() -> None:
 def test_the_command(run_python) -> None:
     code = """
 import subprocess, sys
-print(subprocess.run([sys.executable, "-m", "torch_cann.tools.api_coverage", "--names"], capture_output=True, text=True).stdout)
+command = [sys.executable, "-m", "torch_cann.tools.api_coverage", "--names"]
+print(subprocess.run(command, capture_output=True, text=True).stdout)
 """
     assert run_python(code).startswith("all ")

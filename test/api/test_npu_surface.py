@@ -127,7 +127,7 @@ def test_patches_of_torch(run_python) -> None:
 import torch, torch_npu
 torch_npu._apply_patches([["profiler.ProfilerActivity.CUDA", torch_npu.profiler.ProfilerActivity.NPU],
                           ["profiler.profile", torch_npu.profiler.profile]])
-print(torch.profiler.profile is torch_npu.profiler.profile and torch.profiler.profiler.profile is torch.profiler.profile)
+print(torch.profiler.profile is torch.profiler.profiler.profile is torch_npu.profiler.profile)
 """
     assert run_python(code) == "True"
 

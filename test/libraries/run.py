@@ -35,7 +35,8 @@ class Case:
 
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 _ACCELERATE = ("-m", "accelerate.commands.launch", "--num_processes", "2", "--multi_gpu", "--main_process_port", "0")
-_FSDP = ("--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "SIZE_BASED_WRAP", "--fsdp_min_num_params", "1")
+_WRAP = ("--fsdp_auto_wrap_policy", "SIZE_BASED_WRAP", "--fsdp_min_num_params", "1")
+_FSDP = ("--use_fsdp", "--fsdp_version", "2", *_WRAP)
 CASES = {
     "trainer": Case("transformers", "transformers_trainer.py"),
     "trainer-2-cards": Case("transformers", "transformers_trainer.py", _TORCHRUN),

@@ -102,7 +102,10 @@ def _not_crossed(is_cross: bool, mode: int) -> None:
 def npu_diou(
     boxes1: torch.Tensor, boxes2: torch.Tensor, trans: bool = True, is_cross: bool = False, mode: int = 0
 ) -> torch.Tensor:
-    """Distance IoU (Zheng et al., 2020) of pairs of (n, 4) boxes, (n, 1); centre and size if ``trans``, else corners."""
+    """Distance IoU (Zheng et al., 2020) of pairs of (n, 4) boxes: (n, 1).
+
+    A box is centre and size if ``trans``, else corners.
+    """
     _not_crossed(is_cross, mode)
     a, b, iou, _, around = _pairwise_parts(boxes1, boxes2, trans)
     return (iou - _distance(a, b, around)).unsqueeze(-1)
@@ -248,8 +251,9 @@ def npu_bbox_coder_decode_xywh2xyxy(
     max_shape: Sequence[int] | None = None,
     wh_ratio_clip: float = 16 / 1000,
 ) -> torch.Tensor:
-    """The reverse of the above: (n, 4) boxes; inside ``max_shape`` (height, width) if given, sizes limited by the ratio."""
-    deltas = pred_bboxes.float() * pred_bboxes.new_tensor(stds or (1.0,) * 4) + pred_bboxes.new_tensor(means or (0.0,) * 4)
+    """The reverse: (n, 4) boxes, inside ``max_shape`` (height, width) if given, sizes limited by the ratio."""
+    offsets = pred_bboxes.float()
+    deltas = offsets * offsets.new_tensor(stds or (1.0,) * 4) + offsets.new_tensor(means or (0.0,) * 4)
     centre, size = _centre_and_size(bboxes.float())
     limit = abs(math.log(wh_ratio_clip))
     new_size = size * deltas[..., 2:].clamp(-limit, limit).exp()

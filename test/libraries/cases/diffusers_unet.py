@@ -7,7 +7,8 @@ from diffusers import DDPMScheduler, UNet2DModel
 def main() -> None:
     torch.manual_seed(0)
     model = UNet2DModel(
-        sample_size=16, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(32, 64), norm_num_groups=8,
+        sample_size=16, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(32, 64),
+        norm_num_groups=8,
         down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
     ).to("npu")
     scheduler = DDPMScheduler(num_train_timesteps=50)

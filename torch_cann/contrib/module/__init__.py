@@ -64,7 +64,7 @@ Swish = SiLU
 
 
 class BiLSTM(nn.Module):
-    """An LSTM that reads its input in both directions: (steps, batch, input_size) -> (steps, batch, 2 * hidden_size)."""
+    """An LSTM in both directions: (steps, batch, input_size) -> (steps, batch, 2 * hidden_size)."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
