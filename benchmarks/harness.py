@@ -145,6 +145,7 @@ def machine() -> dict[str, Any]:
         "processor": model,
         "features": features,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "kernels": _own_kernels(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "transparent_huge_pages": _first_line("/sys/kernel/mm/transparent_hugepage/enabled"),
@@ -152,6 +153,12 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "load_average": os.getloadavg()[0],
     }
+
+
+def _own_kernels() -> str:
+    """The instruction set of the device's own kernels, or "none" if it was not loaded."""
+    extension = sys.modules.get("torch_cann._C")
+    return extension._kernel_set() if extension is not None else "none"
 
 
 def _first_line(path: str) -> str:
@@ -191,7 +198,8 @@ def report(
     """Prints the machine and the table; writes the JSON if asked to."""
     facts = machine()
     print(f"{facts['processor']}, {facts['cores']} cores, {' '.join(facts['features'])}")
-    print(f"torch {facts['torch']}, {facts['threads']} threads, load {facts['load_average']:.1f}\n")
+    print(f"torch {facts['torch']} for {facts['cpu_capability']}, own kernels for {facts['kernels']}", end=", ")
+    print(f"{facts['threads']} threads, load {facts['load_average']:.1f}\n")
     print(format_table(columns, rows))
     if options.json is not None:
         parameters = {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}

@@ -37,8 +37,10 @@ def _register() -> None:
     )
 
     from torch_cann import multiprocessing
+    from torch_cann.npu import _optimizers
 
     multiprocessing.register()
+    _optimizers.install()
     if torch.distributed.is_available():
         from torch_cann import distributed
 

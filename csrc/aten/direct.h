@@ -253,11 +253,17 @@ struct DirectKernel<Op, R(A...), Fast> {
   }
 };
 
-template <class Op, class Fast>
-void register_one_direct(torch::Library& library) {
+// "name.overload", as the dispatcher knows the operator.
+template <class Op>
+std::string operator_name() {
   std::string name(Op::name);
   if (*Op::overload_name != '\0') name.append(".").append(Op::overload_name);
-  library.impl(name.c_str(), TORCH_FN((DirectKernel<Op, typename Op::schema, Fast>::call)));
+  return name;
+}
+
+template <class Op, class Fast>
+void register_one_direct(torch::Library& library) {
+  library.impl(operator_name<Op>().c_str(), TORCH_FN((DirectKernel<Op, typename Op::schema, Fast>::call)));
 }
 
 // Registers a direct kernel for each operator. `library` implements "aten" for PrivateUse1.

@@ -7,10 +7,8 @@ namespace cann::aten {
 
 void register_direct_nn(torch::Library& aten) {
   namespace ops = at::_ops;
-  register_direct<ops::native_layer_norm, ops::native_layer_norm_backward, ops::native_group_norm,
-                  ops::native_group_norm_backward, ops::native_batch_norm, ops::native_batch_norm_backward,
-                  ops::_native_batch_norm_legit, ops::_native_batch_norm_legit_no_stats, ops::_batch_norm_with_update,
-                  ops::batch_norm_backward>(aten);
+  register_direct<ops::native_group_norm, ops::native_group_norm_backward, ops::_native_batch_norm_legit,
+                  ops::_native_batch_norm_legit_no_stats, ops::_batch_norm_with_update, ops::batch_norm_backward>(aten);
   register_direct<ops::max_pool2d_with_indices, ops::max_pool2d_with_indices_backward, ops::avg_pool2d,
                   ops::avg_pool2d_backward, ops::_adaptive_avg_pool2d, ops::_adaptive_avg_pool2d_backward,
                   ops::adaptive_max_pool2d, ops::adaptive_max_pool2d_backward, ops::max_pool3d_with_indices,
@@ -24,12 +22,8 @@ void register_direct_nn(torch::Library& aten) {
                   ops::mse_loss, ops::mse_loss_backward, ops::binary_cross_entropy, ops::binary_cross_entropy_backward,
                   ops::binary_cross_entropy_with_logits, ops::smooth_l1_loss, ops::smooth_l1_loss_backward,
                   ops::huber_loss, ops::huber_loss_backward>(aten);
-  register_direct<ops::_scaled_dot_product_flash_attention_for_cpu,
-                  ops::_scaled_dot_product_flash_attention_for_cpu_backward, ops::_cdist_forward, ops::_cdist_backward,
-                  ops::_pdist_forward>(aten);
-  register_direct<ops::_amp_foreach_non_finite_check_and_unscale_, ops::_amp_update_scale_, ops::_fused_adamw_,
-                  ops::_fused_adam_, ops::_fused_sgd_, ops::_fused_adagrad_, ops::_fused_adamw__tensor_lr,
-                  ops::_fused_adam__tensor_lr, ops::_fused_sgd__tensor_lr>(aten);
+  register_direct<ops::_cdist_forward, ops::_cdist_backward, ops::_pdist_forward>(aten);
+  register_direct<ops::_amp_update_scale_, ops::_fused_adagrad_>(aten);
 }
 
 }  // namespace cann::aten

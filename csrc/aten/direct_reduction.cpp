@@ -16,8 +16,7 @@ void register_direct_reduction(torch::Library& aten) {
   register_direct<ops::cumsum, ops::cumprod, ops::topk, ops::sort, ops::sort_stable, ops::kthvalue, ops::median_dim,
                   ops::mode, ops::mode_values, ops::bincount, ops::unique_dim, ops::_unique2, ops::unique_consecutive,
                   ops::histc, ops::searchsorted_Tensor, ops::bucketize_Tensor>(aten);
-  register_direct<ops::_softmax, ops::_softmax_out, ops::_softmax_backward_data, ops::_log_softmax,
-                  ops::_log_softmax_backward_data, ops::equal, ops::_local_scalar_dense>(aten);
+  register_direct<ops::_softmax_out, ops::equal, ops::_local_scalar_dense>(aten);
 }
 
 }  // namespace cann::aten

@@ -71,6 +71,16 @@ at::Tensor empty_contiguous(c10::IntArrayRef size, at::ScalarType dtype, c10::De
                 device);
 }
 
+at::Tensor empty_like_dense(const at::Tensor& model) {
+  const c10::Device npu = model.device();
+  c10::Allocator* allocator = caching_allocator::host_view_allocator(npu.index());
+  return to_npu(
+      model.is_contiguous()
+          ? at::detail::empty_generic(model.sizes(), allocator, kCpuKeys, model.scalar_type(), std::nullopt)
+          : at::detail::empty_strided_generic(model.sizes(), model.strides(), allocator, kCpuKeys, model.scalar_type()),
+      npu);
+}
+
 void register_factories(torch::Library& aten) {
   aten.impl("empty.memory_format", TORCH_FN(empty_memory_format));
   aten.impl("empty_strided", TORCH_FN(empty_strided));

@@ -2,49 +2,106 @@
 //
 // A CPU without 16-bit arithmetic makes ATen emulate it: a bfloat16 linear layer then takes 5.8 times, a convolution 28
 // times as long as the same in float32. These kernels keep 16-bit storage and compute in float32 there, which is
-// also closer to the hardware, whose cube unit accumulates in float32. Where the CPU has the units, ATen's kernel runs.
+// also closer to the hardware, whose cube unit accumulates in float32. Where the CPU has matrix units, ATen's kernel
+// runs; where it has vector instructions only, whichever was measured faster for the shape.
 // TORCH_CANN_LOW_PRECISION=native|float32 overrides the choice made from the CPU's features.
 
 #include <ATen/native/Resize.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "aten/direct.h"
+#include "aten/kernel_choice.h"
 #include "aten/register.h"
 #include "sim/env.h"
 
 namespace cann::aten {
 namespace {
 
-struct Native {
-  bool bfloat16;
-  bool float16;
+// How well a CPU multiplies a 16-bit type.
+enum class Units {
+  kNone,    // emulated by ATen
+  kVector,  // instructions that multiply pairs: no faster than float32 ones, and ATen repacks both factors for them
+  kFull,    // matrix units (AMX), or for float16 vector arithmetic that needs no repacking
 };
 
-// Which 16-bit types the CPU multiplies in hardware.
+struct Native {
+  Units bfloat16;
+  Units float16;
+};
+
 Native native_units() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  return {.bfloat16 = static_cast<bool>(__builtin_cpu_supports("avx512bf16")),
-          .float16 = static_cast<bool>(__builtin_cpu_supports("avx512fp16"))};
+  // GCC 12 has no name for AMX in __builtin_cpu_supports: CPUID leaf 7, EDX bit 22 is AMX-BF16.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool amx = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx >> 22 & 1) != 0;
+  return {.bfloat16 = amx                                         ? Units::kFull
+                      : __builtin_cpu_supports("avx512bf16") != 0 ? Units::kVector
+                                                                  : Units::kNone,
+          .float16 = __builtin_cpu_supports("avx512fp16") != 0 ? Units::kFull : Units::kNone};
 #else
-  return {.bfloat16 = false, .float16 = false};
+  return {.bfloat16 = Units::kNone, .float16 = Units::kNone};
 #endif
 }
 
-bool computes_in_float32(const at::Tensor& t) {
+Units units_for(at::ScalarType type) {
   using enum sim::LowPrecision;
   static const Native native = [] {
     switch (sim::Env::get().low_precision) {
       case kNative:
-        return Native{true, true};
+        return Native{Units::kFull, Units::kFull};
       case kFloat32:
-        return Native{false, false};
+        return Native{Units::kNone, Units::kNone};
       case kAuto:
         return native_units();
     }
     return native_units();
   }();
-  const auto type = t.scalar_type();
-  return (type == at::kBFloat16 && !native.bfloat16) || (type == at::kHalf && !native.float16);
+  return type == at::kBFloat16 ? native.bfloat16 : type == at::kHalf ? native.float16 : Units::kFull;
+}
+
+// Whether vector units lose to float32 arithmetic with its conversions: [m, k] by [k, n], medians of interleaved runs
+// on AVX512-BF16 without AMX. Native takes 1.4 to 2.1 times as long, unless converting the factors costs more than it
+// saves, which is when each of their elements takes part in few products (8x4096x4096: 0.15 times).
+bool float32_beats_vector_units(int64_t m, int64_t k, int64_t n) {
+  constexpr double kCallBound = 1 << 19;
+  constexpr double kProductsPerElement = 48;
+  const double products = static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
+  const double elements = static_cast<double>(m * k + k * n + m * n);
+  return products <= kCallBound || products >= kProductsPerElement * elements;
+}
+
+// Position of the first factor of a matrix product among the arguments, -1 for other operators.
+template <class Op>
+inline constexpr int kFirstFactor = -1;
+template <>
+inline constexpr int kFirstFactor<at::_ops::mm> = 0;
+template <>
+inline constexpr int kFirstFactor<at::_ops::bmm> = 0;
+template <>
+inline constexpr int kFirstFactor<at::_ops::addmm> = 1;
+template <>
+inline constexpr int kFirstFactor<at::_ops::baddbmm> = 1;
+
+// Operators that vector units run slower than float32 arithmetic at every size measured.
+template <class Op>
+inline constexpr bool kBetterInFloat32 =
+    std::is_same_v<Op, at::_ops::_scaled_dot_product_flash_attention_for_cpu> ||
+    std::is_same_v<Op, at::_ops::_scaled_dot_product_flash_attention_for_cpu_backward>;
+
+template <class Op>
+bool computes_in_float32(const at::Tensor& first, const auto&... rest) {
+  const Units units = units_for(first.scalar_type());
+  if (C10_LIKELY(units == Units::kFull)) return false;
+  if (units == Units::kNone || kBetterInFloat32<Op>) return true;
+  if constexpr (kFirstFactor<Op> >= 0) {
+    const auto arguments = std::forward_as_tuple(first, rest...);
+    const at::Tensor &a = std::get<kFirstFactor<Op>>(arguments), &b = std::get<kFirstFactor<Op> + 1>(arguments);
+    return a.dim() >= 2 && a.dim() == b.dim() && float32_beats_vector_units(a.size(-2), a.size(-1), b.size(-1));
+  }
+  return false;
 }
 
 // ---- Conversion of one argument or result; anything that is not a 16-bit tensor passes through.
@@ -60,10 +117,20 @@ std::optional<at::Tensor> widen(const std::optional<at::Tensor>& t) {
   return t.has_value() ? std::optional(widen(*t)) : std::nullopt;
 }
 
-at::Tensor narrow(at::Tensor t, at::ScalarType type) { return t.defined() ? t.to(type) : t; }
-template <class... T>
+// The result to narrow to 16 bits of an operator with several is each of them, but for attention's logsumexp, which is
+// float32 in any case.
+template <class Op>
+at::Tensor narrow(at::Tensor t, at::ScalarType type) {
+  return t.defined() ? t.to(type) : t;
+}
+template <class Op, class... T>
 std::tuple<T...> narrow(std::tuple<T...> results, at::ScalarType type) {
-  return std::apply([&](T&... t) { return std::tuple<T...>(narrow(std::move(t), type)...); }, results);
+  if constexpr (std::is_same_v<Op, at::_ops::_scaled_dot_product_flash_attention_for_cpu>) {
+    std::get<0>(results) = narrow<Op>(std::move(std::get<0>(results)), type);
+    return results;
+  } else {
+    return std::apply([&](T&... t) { return std::tuple<T...>(narrow<Op>(std::move(t), type)...); }, results);
+  }
 }
 
 // ---- The kernel of a functional operator: the direct kernel, or the same on float32 copies.
@@ -76,8 +143,8 @@ struct LowPrecisionKernel;
 template <class Op, class R, class... A>
 struct LowPrecisionKernel<Op, R(A...)> {
   static R call(A... args) {
-    const at::Tensor& first = first_tensor(args...);
-    if (C10_LIKELY(!computes_in_float32(first))) return DirectKernel<Op, R(A...)>::call(static_cast<A&&>(args)...);
+    if (C10_LIKELY(!computes_in_float32<Op>(args...)))
+      return DirectKernel<Op, R(A...)>::call(static_cast<A&&>(args)...);
     if (simulator::on()) return observed<Op, R, A...>(run, static_cast<A&&>(args)...);
     return run(static_cast<A&&>(args)...);
   }
@@ -91,7 +158,7 @@ struct LowPrecisionKernel<Op, R(A...)> {
     return std::apply(
         [&](Arg<A>&... arg) -> R {
           R result = Op::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), widen(arg.get())...);
-          return Result<R>::wrap(scope, narrow(std::move(result), type));
+          return Result<R>::wrap(scope, narrow<Op>(std::move(result), type));
         },
         aliases);
   }
@@ -104,8 +171,7 @@ struct LowPrecisionOutKernel;
 template <class Op, class OutOp, class... A>
 struct LowPrecisionOutKernel<Op, OutOp, at::Tensor(A...)> {
   static at::Tensor& call(A... args, at::Tensor& out) {
-    if (C10_LIKELY(!computes_in_float32(first_tensor(args...)) ||
-                   out.scalar_type() != first_tensor(args...).scalar_type())) {
+    if (C10_LIKELY(!computes_in_float32<Op>(args...) || out.scalar_type() != first_tensor(args...).scalar_type())) {
       return DirectKernel<OutOp, typename OutOp::schema>::call(static_cast<A&&>(args)..., out);
     }
     const at::Tensor result = LowPrecisionKernel<Op, at::Tensor(A...)>::call(static_cast<A&&>(args)...);
@@ -138,6 +204,8 @@ void register_low_precision(torch::Library& aten) {
   register_pair<ops::addmv, ops::addmv_out>(aten);
   register_functional<ops::convolution>(aten);
   register_functional<ops::convolution_backward>(aten);
+  register_functional<ops::_scaled_dot_product_flash_attention_for_cpu>(aten);
+  register_functional<ops::_scaled_dot_product_flash_attention_for_cpu_backward>(aten);
 }
 
 }  // namespace cann::aten

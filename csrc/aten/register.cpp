@@ -3,8 +3,10 @@
 #include <memory>
 #include <vector>
 
+#include "aten/kernel_choice.h"
 #include "aten/npu/families.h"
 #include "aten/npu/registry.h"
+#include "kernels/kernels.h"
 #include "sim/env.h"
 
 namespace cann::aten {
@@ -54,6 +56,8 @@ void register_npu_operators() {
 
 }  // namespace
 
+const char* kernel_set_name() { return kernels::name_of(kernels::kernels().capability); }
+
 void register_operators() {
   auto& aten = library("aten", c10::DispatchKey::PrivateUse1);
   register_factories(aten);
@@ -78,6 +82,13 @@ void register_operators() {
     register_direct_linalg(aten);
     register_direct_nn(aten);
     register_direct_foreach(aten);
+    register_fused_activations(aten);
+    register_fused_foreach(aten);
+    register_fused_gradients(aten);
+    register_fused_normalizations(aten);
+    register_fused_optimizers(aten);
+    register_fused_softmax(aten);
+    register_fused_rms_norm(library("aten", c10::DispatchKey::AutogradPrivateUse1));
   }
 
   register_sparse(library("aten", c10::DispatchKey::SparsePrivateUse1));

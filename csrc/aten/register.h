@@ -25,6 +25,18 @@ void register_direct_linalg(torch::Library& aten);
 void register_direct_nn(torch::Library& aten);
 void register_direct_foreach(torch::Library& aten);
 
+// Kernels that replace several operators or passes over memory by one (fused/): used where they are faster, else they
+// call the direct kernel ("aten", PrivateUse1).
+void register_fused_activations(torch::Library& aten);
+void register_fused_foreach(torch::Library& aten);
+void register_fused_gradients(torch::Library& aten);
+void register_fused_normalizations(torch::Library& aten);
+void register_fused_optimizers(torch::Library& aten);
+void register_fused_softmax(torch::Library& aten);
+
+// RMS norm, which is differentiated as a whole ("aten", AutogradPrivateUse1).
+void register_fused_rms_norm(torch::Library& autograd);
+
 // Metadata operators of other layouts ("aten", SparsePrivateUse1, SparseCsrPrivateUse1, NestedTensorPrivateUse1).
 void register_sparse(torch::Library& sparse);
 void register_sparse_compressed(torch::Library& compressed);

@@ -29,12 +29,17 @@ bool cpu_has(CpuCapability capability) {
 #endif
 }
 
+// The instances of every family in one namespace, in the order of the members of Kernels.
+#define CANN_KERNEL_FAMILIES(set)                                                                          \
+  &set::activation, &set::dropout, &set::gradients, &set::normalization, &set::optimizer, &set::pointwise, \
+      &set::reduction, &set::softmax
+
 constexpr Kernels kSets[] = {
 #if defined(__x86_64__)
-    {CpuCapability::kAvx512, &avx512::pointwise, &avx512::reduction},
-    {CpuCapability::kAvx2, &avx2::pointwise, &avx2::reduction},
+    {CpuCapability::kAvx512, CANN_KERNEL_FAMILIES(avx512)},
+    {CpuCapability::kAvx2, CANN_KERNEL_FAMILIES(avx2)},
 #endif
-    {CpuCapability::kBaseline, &baseline::pointwise, &baseline::reduction},
+    {CpuCapability::kBaseline, CANN_KERNEL_FAMILIES(baseline)},
 };
 
 const Kernels& choose() {

@@ -10,9 +10,14 @@
 // work. Pointers need no alignment beyond the element's. Results do not depend on the number of threads unless the
 // family says so; between instruction sets they may differ in the last bits (a fused multiply-add rounds once).
 
-#include "kernels/declare.h"
+#include "kernels/activation.h"
+#include "kernels/dropout.h"
+#include "kernels/gradients.h"
+#include "kernels/normalization.h"
+#include "kernels/optimizer.h"
 #include "kernels/pointwise.h"
 #include "kernels/reduction.h"
+#include "kernels/softmax.h"
 #include "sim/env.h"
 
 namespace cann::kernels {
@@ -20,8 +25,14 @@ namespace cann::kernels {
 // One instruction set's kernels.
 struct Kernels {
   sim::CpuCapability capability;
+  const ActivationKernels* activation;
+  const DropoutKernels* dropout;
+  const GradientKernels* gradients;
+  const NormalizationKernels* normalization;
+  const OptimizerKernels* optimizer;
   const PointwiseKernels* pointwise;
   const ReductionKernels* reduction;
+  const SoftmaxKernels* softmax;
 };
 
 // The set in use. Raises std::invalid_argument when TORCH_CANN_CPU_CAPABILITY asks for what this CPU does not have.

@@ -14,6 +14,7 @@
 #include "kernels/element.h"
 
 #define CANN_INLINE static inline __attribute__((always_inline))
+#define CANN_INLINE_MEMBER inline __attribute__((always_inline))
 
 namespace cann::kernels::CANN_KERNEL_SET {
 

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "aten/kernel_choice.h"
 #include "python/bindings.h"
 #include "runtime/caching_allocator.h"
 #include "runtime/device.h"
@@ -100,6 +101,11 @@ void bind_device(py::module_& m) {
       "_npu_synchronize",
       [](c10::DeviceIndex index) { c10::impl::VirtualGuardImpl(kNPU).synchronizeDevice(checked_index(index)); },
       py::arg("device") = -1, py::call_guard<py::gil_scoped_release>());
+  m.def("_kernel_set", &aten::kernel_set_name);
+  m.def("_kernel_choice", [] {
+    constexpr const char* kNames[] = {"", "own", "aten", "float32", "native"};
+    return kNames[static_cast<int>(aten::take_kernel_choice())];
+  });
   m.def(
       "_error_suffix",
       [](int module, int code) { return error_suffix(static_cast<ErrModule>(module), static_cast<ErrCode>(code)); },

@@ -33,6 +33,9 @@ calls = {
     "bmm": (torch.bmm, [batch, batch]),
     "baddbmm": (torch.baddbmm, [batch, batch, batch]),
     "linear": (F.linear, [square, square, (16,)]),
+    "linear large": (F.linear, [(128, 256), (192, 256), (192,)]),
+    "linear few rows": (F.linear, [(2, 1024), (1024, 1024)]),
+    "attention": (F.scaled_dot_product_attention, [(1, 2, 33, 16)] * 3),
     "mv": (torch.mv, [square, (16,)]),
     "conv1d": (F.conv1d, [(2, 8, 9), (8, 8, 3)]),
     "conv2d": (F.conv2d, [image, kernel]),
@@ -58,7 +61,7 @@ print(json.dumps(errors))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("way", ["native", "float32"])
+@pytest.mark.parametrize("way", ["native", "float32", "auto"])
 def test_products_round_once(way: str, dtype: str) -> None:
     environment = {**os.environ, "TORCH_CANN_LOW_PRECISION": way}
     process = subprocess.run(
@@ -66,6 +69,6 @@ def test_products_round_once(way: str, dtype: str) -> None:
     )
     assert process.returncode == 0, process.stderr
     errors = json.loads(process.stdout)
-    assert len(errors) == 9
+    assert len(errors) == 12
     # In units of the dtype's spacing at the largest element: half a unit is the rounding of an exact result.
     assert {name: error for name, error in errors.items() if error > 1.0} == {}

@@ -10,7 +10,7 @@ from typing import Any
 
 import harness
 import torch
-from bench_train import Step
+from training import Step
 
 _SAMPLES = 20
 

@@ -1,0 +1,47 @@
+#pragma once
+// What kernels on single tensors ask of their arguments before they touch raw memory.
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "runtime/device.h"
+
+namespace cann::aten {
+
+// Kernels whose results differ from ATen's in the last bits serve tensors from this size on: below it a faster loop
+// gains little, and small examples keep the CPU's bits.
+inline constexpr int64_t kOwnKernelElements = 4096;
+
+// A defined, contiguous, float32 npu tensor of `device` without lazy bits, whose storage was not resized to nothing.
+inline bool is_plain_float(const at::Tensor& tensor, c10::Device device) {
+  if (!tensor.defined()) return false;
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+  return impl->key_set().has(c10::DispatchKey::Dense) && !impl->key_set().has_any(kLazyBits) &&
+         !impl->has_symbolic_sizes_strides() && impl->device() == device && device.type() == kNPU &&
+         tensor.scalar_type() == at::kFloat && impl->is_contiguous() &&
+         (tensor.const_data_ptr() != nullptr || impl->numel() == 0);
+}
+
+// The same with `numel` elements, or absent.
+inline bool is_plain_float_or_absent(const std::optional<at::Tensor>& tensor, c10::Device device, int64_t numel) {
+  return !tensor.has_value() || !tensor->defined() || (is_plain_float(*tensor, device) && tensor->numel() == numel);
+}
+
+inline bool present(const std::optional<at::Tensor>& tensor) { return tensor.has_value() && tensor->defined(); }
+
+// nullptr for an absent tensor.
+inline const float* data_or_null(const std::optional<at::Tensor>& tensor) {
+  return present(tensor) ? tensor->const_data_ptr<float>() : nullptr;
+}
+
+// Calls body(begin, end) for parts of [0, count), on several threads where each gets ATen's grain of elements or more.
+void parallel(int64_t count, int64_t elements_each, const auto& body) {
+  at::parallel_for(0, count, std::max<int64_t>(1, at::internal::GRAIN_SIZE / std::max<int64_t>(1, elements_each)),
+                   body);
+}
+
+}  // namespace cann::aten

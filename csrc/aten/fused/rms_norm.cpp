@@ -1,0 +1,124 @@
+// RMS norm. ATen composes it of six operators on every device but CUDA; here large float32 inputs take one kernel each
+// way. Everything else, and what needs derivatives of another kind than a gradient, stays composed.
+
+#include <ATen/ops/_fused_rms_norm_native.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <limits>
+#include <vector>
+
+#include "aten/factories.h"
+#include "aten/fused/native_kernel.h"
+#include "aten/fused/normalization.h"
+#include "aten/fused/plain.h"
+#include "aten/register.h"
+#include "kernels/kernels.h"
+
+namespace cann::aten {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+kernels::LayerNorm rms(const Rows& r, const OptionalTensor& weight, double eps) {
+  return {r.columns, data_or_null(weight), /*bias=*/nullptr, eps, /*centered=*/false};
+}
+
+// Both kernels expect what is_simple() accepts. Returns the result and rstd.
+std::tuple<Tensor, Tensor> forward_kernel(const Tensor& input, at::IntArrayRef normalized_shape,
+                                          const OptionalTensor& weight, std::optional<double> eps) {
+  const Rows r = rows_of(input, c10::fromIntArrayRefSlow(normalized_shape));
+  Tensor output = empty_like_dense(input),
+         rstd = empty_contiguous(moments_shape(input, normalized_shape.size()), at::kFloat, input.device());
+  const kernels::LayerNorm norm = rms(r, weight, eps.value_or(std::numeric_limits<float>::epsilon()));
+  const float* x = input.const_data_ptr<float>();
+  float *y = output.mutable_data_ptr<float>(), *s = rstd.mutable_data_ptr<float>();
+  const auto kernel = kernels::kernels().normalization->layer_norm;
+  parallel(r.rows, r.columns, [&](int64_t begin, int64_t end) {
+    kernel(y + begin * r.columns, nullptr, s + begin, x + begin * r.columns, norm, end - begin);
+  });
+  return {std::move(output), std::move(rstd)};
+}
+
+std::tuple<Tensor, Tensor> backward_kernel(const Tensor& grad_out, const Tensor& input,
+                                           at::IntArrayRef normalized_shape, const Tensor& rstd,
+                                           const OptionalTensor& weight, std::array<bool, 2> output_mask) {
+  const Rows r = rows_of(input, c10::fromIntArrayRefSlow(normalized_shape));
+  const float *dy = grad_out.const_data_ptr<float>(), *s = rstd.const_data_ptr<float>();
+  Tensor grad_input, grad_weight;
+  if (output_mask[0]) grad_input = input_gradient(input, dy, nullptr, s, rms(r, weight, 0.0), r);
+  if (output_mask[1]) {
+    grad_weight = empty_like_dense(*weight);
+    sum_columns(grad_weight.mutable_data_ptr<float>(), nullptr, dy, input.const_data_ptr<float>(), nullptr, s, r);
+  }
+  return {std::move(grad_input), std::move(grad_weight)};
+}
+
+// The same in operators that have derivatives. With h = x rstd and g = dy weight: dx = (g - h mean(g h)) rstd and
+// dweight = sum dy h.
+std::tuple<Tensor, Tensor> backward_by_formula(const Tensor& grad_out, const Tensor& input, size_t dims,
+                                               const OptionalTensor& weight, double eps) {
+  std::vector<int64_t> last(dims);
+  for (size_t i = 0; i < dims; ++i) last[i] = -static_cast<int64_t>(dims - i);
+  const Tensor rstd = input.square().mean(last, /*keepdim=*/true).add(eps).rsqrt(), h = input * rstd;
+  const Tensor g = present(weight) ? grad_out * *weight : grad_out;
+  return {(g - h * (g * h).mean(last, /*keepdim=*/true)) * rstd,
+          present(weight) ? (grad_out * h).sum_to_size(weight->sizes()) : Tensor()};
+}
+
+class RmsNorm : public torch::autograd::Function<RmsNorm> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& input, at::IntArrayRef shape,
+                        const OptionalTensor& weight, double eps) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto [output, rstd] = NativeKernel<at::_ops::_fused_rms_norm, &forward_kernel>::call(input, shape, weight, eps);
+    context->save_for_backward({input, weight.value_or(Tensor()), rstd});
+    context->saved_data["dims"] = static_cast<int64_t>(shape.size());
+    context->saved_data["eps"] = eps;
+    return output;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &input = saved[0], &rstd = saved[2];
+    const OptionalTensor weight = saved[1].defined() ? OptionalTensor(saved[1]) : std::nullopt;
+    const auto dims = static_cast<size_t>(context->saved_data["dims"].toInt());
+    if (!grads[0].defined()) return {Tensor(), Tensor(), Tensor(), Tensor()};
+    const Tensor grad_out = grads[0].contiguous();
+    auto [grad_input, grad_weight] = [&] {
+      if (at::GradMode::is_enabled() || !is_plain_float(grad_out, input.device())) {
+        return backward_by_formula(grad_out, input, dims, weight, context->saved_data["eps"].toDouble());
+      }
+      const at::IntArrayRef shape = input.sizes().slice(input.dim() - static_cast<int64_t>(dims));
+      return NativeKernel<at::_ops::_fused_rms_norm_backward, &backward_kernel>::call(
+          grad_out, input, shape, rstd, weight,
+          {context->needs_input_grad(0), weight.has_value() && context->needs_input_grad(1)});
+    }();
+    return {std::move(grad_input), Tensor(), std::move(grad_weight), Tensor()};
+  }
+};
+
+bool is_an_ordinary_tensor(const OptionalTensor& tensor) {
+  constexpr c10::DispatchKeySet kWrappers({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize});
+  return !present(tensor) || (!tensor->key_set().has_any(kWrappers) && !tensor->_fw_grad(/*level=*/0).defined());
+}
+
+std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,
+                                          const OptionalTensor& weight, std::optional<double> eps) {
+  const bool simple =
+      is_an_ordinary_tensor(input) && is_an_ordinary_tensor(weight) &&
+      rows_of(input, c10::fromIntArrayRefSlow(normalized_shape)).rows >= 0 &&
+      (!present(weight) || (is_plain_float(*weight, input.device()) && weight->sizes() == normalized_shape));
+  if (!simple) return at::native::rms_norm_composite(input, normalized_shape, weight, eps);
+  // rms_norm() uses the first result only.
+  return {RmsNorm::apply(input, normalized_shape, weight, eps.value_or(std::numeric_limits<float>::epsilon())),
+          Tensor()};
+}
+
+}  // namespace
+
+void register_fused_rms_norm(torch::Library& autograd) { autograd.impl("_fused_rms_norm", TORCH_FN(fused_rms_norm)); }
+
+}  // namespace cann::aten

@@ -1,0 +1,63 @@
+// Softmax and log-softmax of contiguous float32 tensors over their last dimension; others take the direct kernel.
+// Results do not depend on the number of threads; they differ from the CPU's in the last bits.
+
+#include "aten/factories.h"
+#include "aten/fused/native_kernel.h"
+#include "aten/fused/plain.h"
+#include "aten/register.h"
+#include "kernels/kernels.h"
+
+namespace cann::aten {
+namespace {
+
+using at::Tensor;
+
+bool is_over_rows(const Tensor& tensor, int64_t dim) {
+  return tensor.defined() && tensor.dim() > 0 && (dim == -1 || dim == tensor.dim() - 1) &&
+         tensor.numel() >= kOwnKernelElements && is_plain_float(tensor, tensor.device());
+}
+
+template <class Op, kernels::SoftmaxKernel kernels::SoftmaxKernels::*kKernel>
+Tensor forward(const Tensor& self, int64_t dim, bool half_to_float) {
+  if (half_to_float || !is_over_rows(self, dim)) return general<Op>(self, dim, half_to_float);
+  const int64_t columns = self.size(-1);
+  Tensor result = empty_like_dense(self);
+  const float* x = self.const_data_ptr<float>();
+  float* y = result.mutable_data_ptr<float>();
+  const auto kernel = kernels::kernels().softmax->*kKernel;
+  parallel(self.numel() / columns, columns,
+           [&](int64_t begin, int64_t end) { kernel(y + begin * columns, x + begin * columns, end - begin, columns); });
+  return result;
+}
+
+template <class Op, kernels::SoftmaxBackwardKernel kernels::SoftmaxKernels::*kKernel>
+Tensor backward(const Tensor& grad_output, const Tensor& output, int64_t dim, at::ScalarType input_dtype) {
+  if (input_dtype != at::kFloat || !is_over_rows(output, dim) || !is_plain_float(grad_output, output.device()) ||
+      grad_output.sizes() != output.sizes()) {
+    return general<Op>(grad_output, output, dim, input_dtype);
+  }
+  const int64_t columns = output.size(-1);
+  Tensor result = empty_like_dense(output);
+  const float *dy = grad_output.const_data_ptr<float>(), *y = output.const_data_ptr<float>();
+  float* dx = result.mutable_data_ptr<float>();
+  const auto kernel = kernels::kernels().softmax->*kKernel;
+  parallel(output.numel() / columns, columns, [&](int64_t begin, int64_t end) {
+    kernel(dx + begin * columns, dy + begin * columns, y + begin * columns, end - begin, columns);
+  });
+  return result;
+}
+
+}  // namespace
+
+void register_fused_softmax(torch::Library& aten) {
+  namespace ops = at::_ops;
+  using kernels::SoftmaxKernels;
+  register_native<ops::_softmax, &forward<ops::_softmax, &SoftmaxKernels::softmax>>(aten);
+  register_native<ops::_log_softmax, &forward<ops::_log_softmax, &SoftmaxKernels::log_softmax>>(aten);
+  register_native<ops::_softmax_backward_data,
+                  &backward<ops::_softmax_backward_data, &SoftmaxKernels::softmax_backward>>(aten);
+  register_native<ops::_log_softmax_backward_data,
+                  &backward<ops::_log_softmax_backward_data, &SoftmaxKernels::log_softmax_backward>>(aten);
+}
+
+}  // namespace cann::aten

@@ -1,0 +1,244 @@
+"""Layers with kernels of their own (GELU, layer and batch norm, softmax): values, gradients and statistics.
+
+The measure is float64: a result may be off by twice what the CPU device's result of the same type is off (both round,
+in different orders), plus a few units in the last place of the largest value. Odd sizes, missing parameters, and layouts that the kernels leave to the general path; so are
+tensors below 4096 elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+_Function = Callable[..., torch.Tensor]
+
+
+def _run(function: _Function, arguments: list[torch.Tensor], grad: torch.Tensor) -> list[torch.Tensor]:
+    """The function's value and the gradients of its arguments, on the CPU."""
+    leaves = [argument.detach().clone().requires_grad_() for argument in arguments]
+    output = function(*leaves)
+    gradients = torch.autograd.grad(output, leaves, grad)
+    return [tensor.detach().cpu() for tensor in (output, *gradients)]
+
+
+def _check(function: _Function, arguments: list[torch.Tensor], grad: torch.Tensor) -> None:
+    """npu against float64, measured by the CPU's error; the same again gives the same bits."""
+    exact = _run(function, [argument.double() for argument in arguments], grad.double())
+    cpu = _run(function, arguments, grad)
+    npu, again = (_run(function, [argument.npu() for argument in arguments], grad.npu()) for _ in range(2))
+    for ours, second, theirs, want in zip(npu, again, cpu, exact, strict=True):
+        assert ours.shape == theirs.shape
+        assert ours.dtype == theirs.dtype
+        assert ours.stride() == theirs.stride()
+        assert torch.equal(ours, second)
+        error, cpu_error = ((result.double() - want).abs().max() for result in (ours, theirs))
+        slack = 4 * torch.finfo(ours.dtype).eps * want.abs().max().clamp(min=1e-30)
+        assert error <= 2 * cpu_error + slack, f"error {error:.3g}, the CPU's {cpu_error:.3g}"
+
+
+def _normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (4096,), (37, 129), (4097,), (256, 1536)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_gelu(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    _check(F.gelu, [(_normal(*shape) * 3).to(dtype)], _normal(*shape, seed=1).to(dtype))
+
+
+def test_gelu_of_a_transposed_tensor_and_of_tanh() -> None:
+    _check(lambda x: F.gelu(x.t()), [_normal(70, 90)], _normal(90, 70))
+    _check(lambda x: F.gelu(x, approximate="tanh"), [_normal(70, 90)], _normal(70, 90))
+
+
+def test_gelu_at_the_edges() -> None:
+    x = torch.tensor([0.0, -0.0, 30.0, -30.0, float("inf"), float("-inf"), float("nan"), 1e-30, -1e38] * 500)
+    torch.testing.assert_close(F.gelu(x.npu()).cpu(), F.gelu(x.double()).float().nan_to_num(nan=0.0, posinf=float("inf"))
+                               .where(~x.isnan(), x), equal_nan=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (1, 5000), (2000, 3), (5, 60, 17), (256, 384), (64, 1000)])
+@pytest.mark.parametrize(("weight", "bias"), list(itertools.product([True, False], repeat=2)))
+def test_layer_norm(shape: tuple[int, ...], weight: bool, bias: bool) -> None:
+    columns = shape[-1]
+    parameters = [_normal(columns, seed=seed) for seed, given in ((1, weight), (2, bias)) if given]
+
+    def norm(x: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
+        rest = list(given)
+        return F.layer_norm(x, (columns,), rest.pop(0) if weight else None, rest.pop(0) if bias else None)
+
+    _check(norm, [_normal(*shape) * 3 + 1, *parameters], _normal(*shape, seed=3))
+
+
+def test_layer_norm_over_two_dimensions_and_far_from_zero() -> None:
+    weight, bias = _normal(6, 5, seed=1), _normal(6, 5, seed=2)
+    _check(lambda x, w, b: F.layer_norm(x, (6, 5), w, b), [_normal(200, 6, 5), weight, bias], _normal(200, 6, 5))
+    _check(lambda x: F.layer_norm(x, (300,)), [_normal(40, 300) + 1000], _normal(40, 300))
+
+
+def test_layer_norm_left_to_the_general_path() -> None:
+    _check(lambda x: F.layer_norm(x.t(), (50,)), [_normal(50, 400)], _normal(400, 50))
+    x = _normal(4, 8).bfloat16()
+    torch.testing.assert_close(F.layer_norm(x.npu(), (8,)).cpu(), F.layer_norm(x, (8,)), rtol=0, atol=0)
+    with pytest.raises(RuntimeError, match="normalized_shape"):
+        F.layer_norm(torch.ones(4, 8).npu(), (7,))
+    assert F.layer_norm(torch.ones(0, 8).npu(), (8,)).shape == (0, 8)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (1, 5000), (2000, 3), (5, 60, 17), (256, 384)])
+@pytest.mark.parametrize("weight", [True, False])
+def test_rms_norm(shape: tuple[int, ...], weight: bool) -> None:
+    parameters = [_normal(shape[-1], seed=1)] if weight else []
+    _check(lambda x, *w: F.rms_norm(x, shape[-1:], *w), [_normal(*shape) * 3 + 1, *parameters], _normal(*shape, seed=3))
+
+
+def test_rms_norm_of_other_kinds() -> None:
+    weight = _normal(60, seed=1)
+    _check(lambda x, w: F.rms_norm(x.t(), (60,), w, eps=0.1), [_normal(60, 90), weight], _normal(90, 60))
+    x = _normal(90, 60)
+    for dtype in (torch.bfloat16, torch.complex64):
+        ours, theirs = (F.rms_norm(x.to(device, dtype), (60,)).cpu() for device in ("npu", "cpu"))
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    with pytest.raises(RuntimeError, match="normalized_shape"):
+        F.rms_norm(x.npu(), (61,))
+    batched = torch.func.vmap(lambda row: F.rms_norm(row, (60,), weight.npu()))(x.npu())
+    torch.testing.assert_close(batched.cpu(), F.rms_norm(x, (60,), weight))
+    with torch.inference_mode():
+        torch.testing.assert_close(F.rms_norm(x.npu(), (60,)).cpu(), F.rms_norm(x, (60,)))
+
+
+def test_rms_norm_has_higher_derivatives() -> None:
+    x, weight, direction = _normal(90, 60), _normal(60, seed=1), _normal(90, 60, seed=2)
+
+    def second(device: str, dtype: torch.dtype) -> list[torch.Tensor]:
+        leaves = [tensor.to(device, dtype).requires_grad_() for tensor in (x, weight)]
+        output = F.rms_norm(leaves[0], (60,), leaves[1]).square().sum()
+        first = torch.autograd.grad(output, leaves, create_graph=True)
+        return [grad.cpu().double() for grad in torch.autograd.grad(sum(g.square().sum() for g in first), leaves)]
+
+    for ours, want in zip(second("npu", torch.float32), second("cpu", torch.float64), strict=True):
+        torch.testing.assert_close(ours, want, rtol=1e-4, atol=1e-3)
+    forward = torch.func.jvp(lambda x: F.rms_norm(x, (60,)), (x.npu(),), (direction.npu(),))[1]
+    torch.testing.assert_close(forward.cpu(), torch.func.jvp(lambda x: F.rms_norm(x, (60,)), (x,), (direction,))[1])
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2000, 3), (200, 3, 17), (2, 1, 60, 60), (16, 32, 32, 32), (50, 17, 3, 3)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_norm(shape: tuple[int, ...], affine: bool) -> None:
+    parameters = [_normal(shape[1], seed=seed) for seed in (1, 2)] if affine else []
+    _check(lambda x, *p: F.batch_norm(x, None, None, *p, training=True), [_normal(*shape) * 2 + 1, *parameters],
+           _normal(*shape, seed=3))  # fmt: skip
+
+
+def test_batch_norm_statistics() -> None:
+    x = _normal(60, 3, 5, 5) + 2
+    layers = [torch.nn.BatchNorm2d(3), torch.nn.BatchNorm2d(3).npu()]
+    for step, layer in itertools.product(range(3), layers):
+        layer((x + step).to(layer.weight.device))
+    for ours, theirs in zip(layers[1].buffers(), layers[0].buffers(), strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-6, atol=1e-6)
+    for layer in layers:
+        layer.eval()
+    torch.testing.assert_close(layers[1](x.npu()).cpu(), layers[0](x), rtol=1e-6, atol=1e-6)
+
+
+def test_batch_norm_left_to_the_general_path() -> None:
+    x = _normal(40, 6, 5, 5).to(memory_format=torch.channels_last)
+    _check(lambda x: F.batch_norm(x, None, None, training=True), [x], _normal(40, 6, 5, 5))
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        F.batch_norm(torch.ones(1, 3).npu(), None, None, training=True)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (300, 2, 16), (37, 129), (1, 5000), (2000, 3), (256, 2048)])
+@pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
+def test_softmax(function: _Function, shape: tuple[int, ...]) -> None:
+    _check(lambda x: function(x, -1), [_normal(*shape) * 5], _normal(*shape, seed=1))
+
+
+@pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
+def test_softmax_left_to_the_general_path(function: _Function) -> None:
+    x = _normal(50, 90)
+    _check(lambda x: function(x, 0), [x], x)
+    _check(lambda x: function(x.t(), -1), [x], x.t())
+    torch.testing.assert_close(function(x.bfloat16().npu(), -1).cpu(), function(x.bfloat16(), -1), rtol=0, atol=0)
+    assert function(torch.ones(3, 0).npu(), -1).shape == (3, 0)
+
+
+@pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
+def test_softmax_of_what_is_not_finite(function: _Function) -> None:
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([[0.0, -inf, 1.0] * 7, [-inf] * 21, [inf] + [0.0] * 20, [0.0] * 20 + [nan], [1e38] + [-1e38] * 20]).repeat(50, 1)
+    torch.testing.assert_close(function(x.npu(), -1).cpu(), function(x, -1), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_dropout(dtype: torch.dtype) -> None:
+    x = torch.ones(1000, 1001, device="npu", dtype=dtype, requires_grad=True)
+    draws = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        draws.append(F.dropout(x, 0.3))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    kept = draws[0] != 0
+    assert abs(kept.float().mean().item() - 0.7) < 0.002
+    assert draws[0].unique().cpu().tolist() == [0.0, torch.tensor(1 / 0.7, dtype=dtype).item()]
+    # Neighbours, and the same place in another draw, are independent: they agree as often as chance has it.
+    for other in (kept.roll(1, 0), kept.roll(1, 1), draws[2] != 0):
+        assert abs((kept == other).float().mean().item() - (0.7**2 + 0.3**2)) < 0.003
+    gradient = torch.full_like(x, 2.0)
+    assert torch.equal(torch.autograd.grad(draws[0], x, gradient)[0], 2 * draws[0])
+
+
+def test_dropout_does_not_depend_on_the_threads() -> None:
+    x, threads, draws = torch.ones(333_333, device="npu"), torch.get_num_threads(), []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        torch.manual_seed(0)
+        draws.append(F.dropout(x, 0.5))
+    torch.set_num_threads(threads)
+    assert torch.equal(draws[0], draws[1])
+    assert torch.equal(draws[0], draws[2])
+
+
+def test_cross_entropy() -> None:
+    target = torch.arange(64) % 1000
+    _check(lambda x: F.cross_entropy(x, target.to(x.device)), [_normal(64, 1000) * 3], torch.tensor(1.0))
+
+
+def test_results_do_not_depend_on_the_threads() -> None:
+    x, weight = (_normal(64, 1000) * 3).npu(), _normal(1000).npu()
+    images = _normal(16, 32, 16, 16).npu()
+    threads = torch.get_num_threads()
+    results = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        leaf, scale = x.clone().requires_grad_(), weight.clone().requires_grad_()
+        output = F.gelu(F.layer_norm(leaf, (1000,), scale, scale))
+        gradients = torch.autograd.grad(output.sum(), [leaf, scale])
+        results.append([output, *gradients, F.batch_norm(images, None, None, training=True)])
+    torch.set_num_threads(threads)
+    for others in results[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(results[0], others, strict=True))
+
+
+@pytest.mark.parametrize("capability", ["baseline", "avx2", "avx512"])
+def test_every_instruction_set(capability: str) -> None:
+    environment = {**os.environ, "TORCH_CANN_CPU_CAPABILITY": capability}
+    probe = [sys.executable, "-c", "import torch, torch_npu; torch._foreach_neg_([torch.ones(1).npu()])"]
+    refused = subprocess.run(probe, env=environment, capture_output=True, text=True, check=False)
+    if refused.returncode != 0:
+        assert "this CPU lacks these instructions" in refused.stderr
+        pytest.skip(f"this CPU has no {capability}")
+    arguments = ["-q", "-x", "-p", "no:cacheprovider", "-k", "not every_instruction", __file__]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
