@@ -62,6 +62,8 @@ void layer_norm_backward_rows(float* dx, const float* dy, const float* x, const 
   }
 }
 
+constexpr int64_t kRowsPerSum = 32;  // sums of sums: a single one of thousands of rows would lose digits
+
 void layer_norm_columns_range(float* dweight, float* dbias, const float* dy, const float* x, const float* mean,
                               const float* rstd, int64_t rows, int64_t columns, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i += kLanes) {
@@ -70,12 +72,17 @@ void layer_norm_columns_range(float* dweight, float* dbias, const float* dy, con
       return count == kLanes ? load(p) : load_some(p, count);
     };
     Vec weight_sum = {}, bias_sum = {};
-    for (int64_t row = 0; row < rows; ++row) {
-      const Vec g = read(dy + row * columns + i);
-      const Vec normal =
-          (read(x + row * columns + i) - broadcast(mean != nullptr ? mean[row] : 0.0f)) * broadcast(rstd[row]);
-      weight_sum = fma(g, normal, weight_sum);
-      bias_sum += g;
+    for (int64_t first = 0; first < rows; first += kRowsPerSum) {
+      const int64_t last = first + kRowsPerSum < rows ? first + kRowsPerSum : rows;
+      Vec weight_part = {}, bias_part = {};
+      for (int64_t row = first; row < last; ++row) {
+        const Vec g = read(dy + row * columns + i);
+        const Vec center = broadcast(mean != nullptr ? mean[row] : 0.0f);
+        weight_part = fma(g, (read(x + row * columns + i) - center) * broadcast(rstd[row]), weight_part);
+        bias_part += g;
+      }
+      weight_sum += weight_part;
+      bias_sum += bias_part;
     }
     const auto write = [=](float* p, Vec v) __attribute__((always_inline)) {
       count == kLanes ? store(p, v) : store_some(p, v, count);

@@ -1,7 +1,7 @@
 // RMS norm. ATen composes it of six operators on every device but CUDA; here large float32 inputs take one kernel each
 // way. Everything else, and what needs derivatives of another kind than a gradient, stays composed.
 
-#include <ATen/ops/_fused_rms_norm_native.h>
+#include <ATen/ops/_fused_rms_norm_compositeimplicitautograd_dispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
@@ -111,7 +111,7 @@ std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& input, at::IntArrayRef n
       is_an_ordinary_tensor(input) && is_an_ordinary_tensor(weight) &&
       rows_of(input, c10::fromIntArrayRefSlow(normalized_shape)).rows >= 0 &&
       (!present(weight) || (is_plain_float(*weight, input.device()) && weight->sizes() == normalized_shape));
-  if (!simple) return at::native::rms_norm_composite(input, normalized_shape, weight, eps);
+  if (!simple) return at::compositeimplicitautograd::_fused_rms_norm(input, normalized_shape, weight, eps);
   // rms_norm() uses the first result only.
   return {RmsNorm::apply(input, normalized_shape, weight, eps.value_or(std::numeric_limits<float>::epsilon())),
           Tensor()};
