@@ -38,9 +38,9 @@ void register_direct_pointwise(torch::Library& aten) {
       aten);
   register_direct<ops::clamp_, ops::clamp_Tensor, ops::clamp_min, ops::clamp_min_, ops::clamp_max, ops::clamp_max_,
                   ops::nan_to_num, ops::where_self, ops::logit>(aten);
-  register_direct<ops::silu, ops::silu_, ops::elu, ops::leaky_relu, ops::leaky_relu_, ops::softplus,
-                  ops::hardtanh, ops::hardtanh_, ops::hardswish, ops::hardsigmoid, ops::mish, ops::_prelu_kernel,
-                  ops::threshold, ops::log_sigmoid_forward>(aten);
+  register_direct<ops::silu, ops::silu_, ops::elu, ops::leaky_relu, ops::leaky_relu_, ops::softplus, ops::hardtanh,
+                  ops::hardtanh_, ops::hardswish, ops::hardsigmoid, ops::mish, ops::_prelu_kernel, ops::threshold,
+                  ops::log_sigmoid_forward>(aten);
   register_direct<ops::silu_backward, ops::tanh_backward, ops::sigmoid_backward, ops::elu_backward,
                   ops::leaky_relu_backward, ops::softplus_backward, ops::hardtanh_backward, ops::hardswish_backward,
                   ops::hardsigmoid_backward, ops::mish_backward, ops::log_sigmoid_backward>(aten);
@@ -53,7 +53,7 @@ void register_direct_pointwise(torch::Library& aten) {
   register_direct<ops::fill__Tensor, ops::complex, ops::polar, ops::masked_fill_Scalar, ops::masked_fill__Scalar,
                   ops::masked_fill_Tensor, ops::masked_fill__Tensor>(aten);
   register_direct<ops::normal_, ops::uniform_, ops::bernoulli__float, ops::random_, ops::random__from, ops::random__to,
-                  ops::exponential_, ops::bernoulli_out, ops::native_dropout_backward>(aten);
+                  ops::exponential_, ops::bernoulli_out>(aten);
   register_direct<ops::arange_start_out, ops::linspace_out, ops::eye_m_out>(aten);
 }
 
