@@ -8,14 +8,13 @@ tensors below 4096 elements.
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
+from instruction_sets import CAPABILITIES, run_again
+from torch_cann import _C
 
 _Function = Callable[..., torch.Tensor]
 
@@ -213,6 +212,27 @@ def test_cross_entropy() -> None:
     _check(lambda x: F.cross_entropy(x, target.to(x.device)), [_normal(64, 1000) * 3], torch.tensor(1.0))
 
 
+@pytest.mark.parametrize(
+    ("function", "shape", "kernel"),
+    [
+        (F.gelu, (64, 64), "own"),
+        (F.gelu, (4, 64), "aten"),
+        (lambda x: F.gelu(x.double()), (64, 64), "aten"),
+        (lambda x: F.layer_norm(x, (64,)), (64, 64), "own"),
+        (lambda x: F.rms_norm(x, (64,)), (64, 64), "own"),
+        (lambda x: F.softmax(x, -1), (64, 64), "own"),
+        (lambda x: F.softmax(x, 0), (64, 64), "aten"),
+        (lambda x: F.dropout(x, 0.5), (2, 2), "own"),
+    ],
+)
+def test_which_kernel_serves_a_call(function: _Function, shape: tuple[int, ...], kernel: str) -> None:
+    x = _normal(*shape).npu()
+    _C._kernel_choice()
+    function(x)
+    assert _C._kernel_choice() == kernel
+    assert _C._kernel_set() in ("baseline", "avx2", "avx512")
+
+
 def test_results_do_not_depend_on_the_threads() -> None:
     x, weight = (_normal(64, 1000) * 3).npu(), _normal(1000).npu()
     images = _normal(16, 32, 16, 16).npu()
@@ -229,16 +249,6 @@ def test_results_do_not_depend_on_the_threads() -> None:
         assert all(torch.equal(one, other) for one, other in zip(results[0], others, strict=True))
 
 
-@pytest.mark.parametrize("capability", ["baseline", "avx2", "avx512"])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 def test_every_instruction_set(capability: str) -> None:
-    environment = {**os.environ, "TORCH_CANN_CPU_CAPABILITY": capability}
-    probe = [sys.executable, "-c", "import torch, torch_npu; torch._foreach_neg_([torch.ones(1).npu()])"]
-    refused = subprocess.run(probe, env=environment, capture_output=True, text=True, check=False)
-    if refused.returncode != 0:
-        assert "this CPU lacks these instructions" in refused.stderr
-        pytest.skip(f"this CPU has no {capability}")
-    arguments = ["-q", "-x", "-p", "no:cacheprovider", "-k", "not every_instruction", __file__]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_again(__file__, capability, "not every_instruction")

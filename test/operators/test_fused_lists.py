@@ -6,14 +6,12 @@ instruction set that this processor has is tried, in a process of its own, since
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from instruction_sets import CAPABILITIES, run_again
 
 _SHAPES = ((4, 64), (64,), (7,), (130, 300), (1,), (3, 0), (2, 8, 5, 5), ())
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -242,17 +240,6 @@ def test_a_step_is_skipped_when_the_scaler_found_an_overflow(kind: type[torch.op
         assert bool((parameter != before).any()) == moved
 
 
-@pytest.mark.parametrize("capability", ["baseline", "avx2", "avx512"])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 def test_every_instruction_set(capability: str) -> None:
-    """The tests of this file that do not ask for the CPU's bits, with another set of kernels."""
-    environment = {**os.environ, "TORCH_CANN_CPU_CAPABILITY": capability}
-    probe = [sys.executable, "-c", "import torch, torch_npu; torch._foreach_neg_([torch.ones(1).npu()])"]
-    refused = subprocess.run(probe, env=environment, capture_output=True, text=True, check=False)
-    if refused.returncode != 0:
-        assert "this CPU lacks these instructions" in refused.stderr
-        pytest.skip(f"this CPU has no {capability}")
-    arguments = ["-q", "-x", "-p", "no:cacheprovider", "-k", "not to_the_bit and not every_instruction", __file__]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_again(__file__, capability, "not to_the_bit and not every_instruction")
