@@ -98,6 +98,8 @@ class Transfer {
   virtual ~Transfer() = default;
   // Blocks until done; call once. Raises EngineError.
   virtual void wait() = 0;
+  // Whether wait() would return at once; false where that is not known.
+  virtual bool ready() { return false; }
   // Rank the data came from; -1 before wait() and for sends.
   virtual int source() const = 0;
 };

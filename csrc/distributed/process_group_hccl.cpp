@@ -229,12 +229,16 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::transfer(Request request, int peer, 
     work->run([&error]() -> int { throw error; });
     return work;
   }
-  lanes_.post(transfer_lane(request.op, peer, tag), [work, posted = std::move(posted)] {
+  const bool ready = posted->ready();
+  const Lanes::Key lane = transfer_lane(request.op, peer, tag);
+  Lanes::Task finish = [work, posted = std::move(posted)] {
     work->run([&posted] {
       posted->wait();
       return posted->source();
     });
-  });
+  };
+  // A short message that lies in its place already is not worth two thread switches.
+  if (!ready || !lanes_.try_run(lane, finish)) lanes_.post(lane, std::move(finish));
   return work;
 }
 

@@ -208,6 +208,7 @@ class Mailboxes::SendTransfer final : public Transfer {
   void wait() override {
     boxes_.comm_.or_abort([this] { boxes_.wait_for(out_); });
   }
+  bool ready() override { return boxes_.is_done(*out_); }
   int source() const override { return -1; }
 
  private:
@@ -223,6 +224,7 @@ class Mailboxes::RecvTransfer final : public Transfer {
     boxes_.comm_.or_abort([this] { boxes_.wait_for(in_); });
     source_ = in_->message->from;
   }
+  bool ready() override { return boxes_.is_done(*in_); }
   int source() const override { return source_; }
 
  private:
@@ -258,28 +260,31 @@ std::unique_ptr<Transfer> Mailboxes::recv(const Call& call, Span data, int peer,
   return std::make_unique<RecvTransfer>(*this, std::move(in));
 }
 
+bool Mailboxes::is_done(Outgoing& out) {
+  std::lock_guard lock(mutex_);
+  move_all();
+  if (out.ticket == kTickets || out.done) return out.done;
+  auto& ticket = block_.mailbox(comm_.rank(), out.peer).tickets[out.ticket];
+  if (ticket.load(std::memory_order_acquire) != 2) return false;
+  ticket.store(0, std::memory_order_release);
+  out.done = true;
+  return true;
+}
+
+bool Mailboxes::is_done(const Incoming& in) {
+  std::lock_guard lock(mutex_);
+  move_all();
+  return in.message && (in.message->complete() || in.message->problem);
+}
+
 void Mailboxes::wait_for(const OutgoingPtr& out) {
-  const auto done = [&] {
-    std::lock_guard lock(mutex_);
-    move_all();
-    if (out->ticket == kTickets) return out->done;
-    auto& ticket = block_.mailbox(comm_.rank(), out->peer).tickets[out->ticket];
-    if (!out->done && ticket.load(std::memory_order_acquire) == 2) {
-      ticket.store(0, std::memory_order_release);
-      out->done = true;
-    }
-    return out->done;
-  };
+  const auto done = [&] { return is_done(*out); };
   if (spin_until(done)) return;
   comm_.wait(out->call, block_.state(comm_.rank()).bell, done, [&](int rank) { return rank == out->peer; });
 }
 
 void Mailboxes::wait_for(const IncomingPtr& in) {
-  const auto done = [&] {
-    std::lock_guard lock(mutex_);
-    move_all();
-    return in->message && (in->message->complete() || in->message->problem);
-  };
+  const auto done = [&] { return is_done(*in); };
   const auto missing = [&](int rank) {
     std::lock_guard lock(mutex_);
     const int from = in->message ? in->message->from : in->peer;

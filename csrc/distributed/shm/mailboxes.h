@@ -48,6 +48,9 @@ class Mailboxes {
   void hand_over(Message& message);
   void fetch(Message& message);
 
+  // The functions that follow take it. is_done() moves on all messages and says whether this one has gone, or come.
+  bool is_done(Outgoing& out);
+  bool is_done(const Incoming& in);
   void wait_for(const OutgoingPtr& out);
   void wait_for(const IncomingPtr& in);
   void drop(const OutgoingPtr& out) noexcept;
