@@ -40,6 +40,12 @@ double expected(Pointwise op, double a, double b, double c, double s) {
       return -a;
     case kAbs:
       return std::abs(a);
+    case kClampMin:
+      return std::max(a, s);
+    case kClampMax:
+      return std::min(a, s);
+    case kReluBackward:
+      return b <= 0 ? 0 : a;
   }
   return NAN;
 }
