@@ -49,7 +49,27 @@ Observed::Observed(const c10::OperatorHandle& op)
       overwritten(overwritten_bits(op.schema())),
       causal(op.schema().argumentIndexWithName("is_causal").value_or(-1)),
       density(op.schema().argumentIndexWithName("density_ppm").value_or(-1)),
-      world(op.schema().argumentIndexWithName("world_size").value_or(-1)) {}
+      world(op.schema().argumentIndexWithName("world_size").value_or(-1)),
+      heads(op.schema().argumentIndexWithName("head_num").value_or(-1)),
+      layout(op.schema().argumentIndexWithName("input_layout").value_or(-1)),
+      sparse(op.schema().argumentIndexWithName("sparse_mode").value_or(-1)) {}
+
+void observe_number(simulator::Observation& seen, const Observed& facts, size_t i, int64_t value) {
+  const int position = static_cast<int>(i);
+  if (position == facts.causal && value != 0) seen.density(0.5);
+  if (position == facts.density) seen.density(static_cast<double>(value) * 1e-6);
+  if (position == facts.world) seen.world(value);
+  if (position == facts.heads) seen.heads(value);
+  // 2 and 3 are the causal masks of npu_fusion_attention.
+  if (position == facts.sparse && (value == 2 || value == 3)) seen.density(0.5);
+}
+
+void observe_text(simulator::Observation& seen, const Observed& facts, size_t i, std::string_view value) {
+  if (static_cast<int>(i) != facts.layout) return;
+  for (const char* known : {"BSH", "SBH", "BSND", "TND"}) {
+    if (value == known) seen.layout(known);
+  }
+}
 
 void observe_arguments(simulator::Observation& seen, const Observed& facts, std::span<const c10::IValue> arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -60,12 +80,12 @@ void observe_arguments(simulator::Observation& seen, const Observed& facts, std:
       for (const c10::IValue& item : argument.toListRef()) {
         if (item.isTensor()) observe_argument(seen, facts, i, item.toTensor());
       }
-    } else if (argument.isBool() && static_cast<int>(i) == facts.causal && argument.toBool()) {
-      seen.density(0.5);
-    } else if (argument.isInt() && static_cast<int>(i) == facts.density) {
-      seen.density(static_cast<double>(argument.toInt()) * 1e-6);
-    } else if (argument.isInt() && static_cast<int>(i) == facts.world) {
-      seen.world(argument.toInt());
+    } else if (argument.isBool()) {
+      observe_number(seen, facts, i, argument.toBool() ? 1 : 0);
+    } else if (argument.isInt()) {
+      observe_number(seen, facts, i, argument.toInt());
+    } else if (argument.isString()) {
+      observe_text(seen, facts, i, argument.toStringRef());
     }
   }
 }

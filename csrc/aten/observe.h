@@ -9,6 +9,7 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -31,7 +32,14 @@ struct Observed {
   int causal;            // position of an `is_causal` argument, -1 if there is none
   int density;  // position of an integer `density_ppm`: share of query-key pairs that attention computes, in 1e-6
   int world;    // position of an integer `world_size`
+  int heads;    // positions of npu attention's `head_num`, `input_layout` and `sparse_mode`
+  int layout;
+  int sparse;
 };
+
+// Numbers and strings on which the cost depends.
+void observe_number(simulator::Observation& seen, const Observed& facts, size_t i, int64_t value);
+void observe_text(simulator::Observation& seen, const Observed& facts, size_t i, std::string_view value);
 
 void observe_argument(simulator::Observation& seen, const Observed& facts, size_t i, const auto& argument) {
   using T = std::decay_t<decltype(argument)>;
@@ -68,8 +76,11 @@ R observed(R (*kernel)(A...), A... args) {
   size_t i = 0;
   const auto observe = [&](const auto& argument) {
     observe_argument(seen, facts, i, argument);
-    if constexpr (std::is_same_v<std::decay_t<decltype(argument)>, bool>) {
-      if (static_cast<int>(i) == facts.causal && argument) seen.density(0.5);
+    using T = std::decay_t<decltype(argument)>;
+    if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, int64_t>) {
+      observe_number(seen, facts, i, static_cast<int64_t>(argument));
+    } else if constexpr (std::is_convertible_v<T, std::string_view>) {
+      observe_text(seen, facts, i, argument);
     }
     ++i;
   };

@@ -205,6 +205,8 @@ sim::Cost Observation::cost() const {
                        .outputs = outputs,
                        .pointwise = pointwise_,
                        .density = density_,
+                       .layout = layout_,
+                       .heads = heads_,
                        .world = world_});
 }
 

@@ -71,6 +71,9 @@ class Observation {
   void result(const at::Tensor& tensor);
   // An integer argument on which the cost depends; see sim::OperatorDesc.
   void density(double density) { density_ = density, mix(static_cast<uint64_t>(density * 1e6)); }
+  // `layout` must be one of the literals that sim::OperatorDesc names; `heads` into which its last dimension falls.
+  void layout(const char* layout) { layout_ = layout, mix(reinterpret_cast<uintptr_t>(layout)); }
+  void heads(int64_t heads) { heads_ = heads, mix(static_cast<uint64_t>(heads)); }
   void world(int64_t world) { world_ = static_cast<int>(world), mix(static_cast<uint64_t>(world)); }
 
   // The cost, computed anew.
@@ -91,6 +94,8 @@ class Observation {
   uint64_t hash_;
   double density_ = 1.0;
   int world_ = 1;
+  const char* layout_ = "";
+  int64_t heads_ = 1;
   c10::DeviceIndex device_ = -1;
   c10::SmallVector<Seen, 8> seen_;
 };

@@ -42,6 +42,9 @@ const std::unordered_map<std::string_view, Kind>& kinds() {
         {"addmv", kAddMatmul},
         {"addbmm", kAddMatmul},
         {"linear", kLinear},
+        {"npu_linear", kLinear},
+        {"npu_conv2d", kConvolution},
+        {"npu_convolution", kConvolution},
         {"convolution", kConvolution},
         {"_convolution", kConvolution},
         {"convolution_backward", kConvolutionBackward},
@@ -55,6 +58,12 @@ const std::unordered_map<std::string_view, Kind>& kinds() {
         {"_scaled_dot_product_flash_attention_for_cpu_backward", kAttentionBackward},
         {"_scaled_dot_product_flash_attention_backward", kAttentionBackward},
         {"npu_fusion_attention_grad", kAttentionBackward},
+        {"npu_fusion_attention_v2", kAttention},
+        {"npu_fusion_attention_v3", kAttention},
+        {"npu_fusion_attention_grad_v2", kAttentionBackward},
+        {"npu_fusion_attention_grad_v3", kAttentionBackward},
+        {"npu_fused_infer_attention_score", kAttention},
+        {"npu_incre_flash_attention", kAttention},
         {"npu_all_gather_base_mm", kGatherMatmul},
         {"npu_mm_reduce_scatter_base", kMatmulScatter},
         {"npu_mm_all_reduce_base", kMatmulScatter},
@@ -94,6 +103,39 @@ const std::unordered_map<std::string_view, Kind>& kinds() {
                              "npu_swiglu",
                              "npu_swiglu_backward",
                              "npu_apply_adam_w",
+                             "npu_gelu",
+                             "npu_gelu_backward",
+                             "npu_fast_gelu",
+                             "npu_fast_gelu_backward",
+                             "npu_silu",
+                             "npu_silu_",
+                             "npu_silu_backward",
+                             "npu_mish",
+                             "npu_mish_backward",
+                             "npu_geglu",
+                             "npu_geglu_grad",
+                             "npu_add_layer_norm",
+                             "npu_add_layer_norm_backward",
+                             "npu_deep_norm",
+                             "npu_deep_norm_backward",
+                             "npu_gemma_rms_norm",
+                             "npu_group_norm_silu",
+                             "npu_dtype_cast",
+                             "npu_dtype_cast_backward",
+                             "npu_apply_rotary_pos_emb",
+                             "npu_mrope",
+                             "npu_cross_entropy_loss",
+                             "npu_cross_entropy_loss_backward",
+                             "npu_dropout_with_add_softmax",
+                             "npu_dropout_with_add_softmax_backward",
+                             "npu_scaled_masked_softmax",
+                             "npu_scaled_masked_softmax_backward",
+                             "npu_apply_adam",
+                             "npu_bert_apply_adam",
+                             "npu_dynamic_quant",
+                             "npu_format_cast",
+                             "npu_moe_gating_top_k",
+                             "npu_moe_init_routing",
                              "npu_dropout_add",
                              "npu_dropout_backward",
                              "npu_moe_token_permute",
@@ -209,6 +251,20 @@ double item_bytes(const TensorDesc& tensor) {
   return n == 0 ? 1.0 : static_cast<double>(tensor.bytes) / static_cast<double>(n);
 }
 
+struct HeadAndLength {
+  double head, keys;
+};
+
+// Of attention's keys. Of packed sequences (TND) all tokens count as one: an upper bound.
+HeadAndLength head_and_length(const OperatorDesc& op, const TensorDesc& k) {
+  const double last = size_from_end(k, 0);
+  const double per_head = last / static_cast<double>(std::max<int64_t>(1, op.heads));
+  if (op.layout == "BSH") return {per_head, size_from_end(k, 1)};
+  if (op.layout == "SBH") return {per_head, size_from_end(k, 2)};
+  if (op.layout == "BSND" || op.layout == "TND") return {last, size_from_end(k, 2)};
+  return {last, size_from_end(k, 1)};
+}
+
 struct Tile {
   double m, n, rate;
 };
@@ -303,7 +359,7 @@ Cost CostModel::convolution(const OperatorDesc& op, bool backward) const {
 Cost CostModel::attention(const OperatorDesc& op, size_t query, bool backward) const {
   const TensorDesc& q = op.inputs[query];
   const TensorDesc& k = op.inputs[query + 1];
-  const double head = size_from_end(q, 0), keys = size_from_end(k, 1);
+  const auto [head, keys] = head_and_length(op, k);
   Cost cost{.engine = Engine::kCube, .bytes = bytes_of(op.inputs) + bytes_of(op.outputs)};
   cost.flops = 4.0 * static_cast<double>(q.numel()) * keys * op.density * (backward ? 2.5 : 1.0);
   // Published at 8192 tokens and heads of 128 (H11); the shapes of both factors are estimates.
@@ -357,7 +413,7 @@ Cost CostModel::cost(const OperatorDesc& op) const {
       break;
     case Kind::kAttentionBackward:
       // npu_fusion_attention_grad takes the gradient fourth, PyTorch's take it first.
-      if (tensors >= 4) return attention(op, op.name == "npu_fusion_attention_grad" ? 0 : 1, true);
+      if (tensors >= 4) return attention(op, op.name.starts_with("npu_") ? 0 : 1, true);
       break;
     case Kind::kGatherMatmul:
     case Kind::kMatmulScatter:

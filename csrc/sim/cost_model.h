@@ -37,6 +37,9 @@ struct OperatorDesc {
   bool pointwise = false;
   // Share of the query-key pairs that attention computes: 0.5 when causal, less with a window.
   double density = 1.0;
+  // How attention's tensors are laid out ("BSH", "SBH", "BSND", "TND"; BNSD if empty), and into how many heads H falls.
+  std::string_view layout = {};
+  int64_t heads = 1;
   // Of operators that hold a collective (npu_mm_reduce_scatter_base ...): the group's ranks, all in one mesh.
   int world = 1;
 };

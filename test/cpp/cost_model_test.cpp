@@ -97,6 +97,16 @@ TEST_F(CostModelTest, CausalAttentionCostsHalfAndBackwardTwoAndAHalfTimesTheWork
   EXPECT_NEAR(full.flops / full.us / 1e6, 189.5, 4);
 }
 
+TEST_F(CostModelTest, AttentionCostsTheSameInEveryLayout) {
+  const char* const name = "npu_fusion_attention";
+  const Tensors bnsd({{2, 16, 4096, 128}, {2, 16, 4096, 128}, {2, 16, 4096, 128}});
+  const Tensors bsh({{2, 4096, 2048}, {2, 4096, 2048}, {2, 4096, 2048}});
+  const Tensors sbh({{4096, 2, 2048}, {4096, 2, 2048}, {4096, 2, 2048}});
+  const double us = model_.cost({.name = name, .inputs = bnsd.descs}).us;
+  EXPECT_DOUBLE_EQ(model_.cost({.name = name, .inputs = bsh.descs, .layout = "BSH", .heads = 16}).us, us);
+  EXPECT_DOUBLE_EQ(model_.cost({.name = name, .inputs = sbh.descs, .layout = "SBH", .heads = 16}).us, us);
+}
+
 TEST_F(CostModelTest, VectorOperatorsAreBoundByBytes) {
   const Tensors in({{1 << 12, 1 << 12}, {1 << 12, 1 << 12}}), out({{1 << 12, 1 << 12}});
   const Cost add = model_.cost({.name = "add", .inputs = in.descs, .outputs = out.descs, .pointwise = true});
