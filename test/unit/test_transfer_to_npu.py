@@ -43,6 +43,51 @@ dist.destroy_process_group()
 print("ok")
 """
 
+# What scripts pass to functions that take a device, in each of the forms "cuda:0" can have.
+DEVICES = """
+import torch
+from torch_npu.contrib import transfer_to_npu
+first = torch.device("cuda:0")
+for device in (first, "cuda:0", "cuda", 0):
+    torch.cuda.set_device(device)
+    assert torch.cuda.memory_allocated(device) == torch.npu.memory_allocated(0)
+    assert torch.cuda.get_rng_state(device).numel() == 16
+    with torch.cuda.device(device):
+        assert torch.cuda.current_device() == 0
+stream = torch.cuda.Stream(device=first)
+assert isinstance(stream, torch.cuda.Stream) and isinstance(torch.npu.current_stream(), torch.cuda.Stream)
+assert isinstance(torch.Stream(device="cuda"), torch.Stream)
+with torch.random.fork_rng(devices=["cuda:0"]), torch.device("cuda"):
+    assert torch.ones(1).is_npu
+model = torch.nn.Linear(4, 4).cuda()
+compiled = torch.compile(model, backend="aot_eager")
+assert torch.equal(compiled(torch.ones(2, 4).cuda()), model(torch.ones(2, 4).cuda()))
+print("ok")
+"""
+
+MESH = """
+import torch, torch.distributed as dist
+from torch_npu.contrib import transfer_to_npu
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+dist.init_process_group("nccl", init_method="file://{path}", rank=0, world_size=1)
+assert init_device_mesh("cuda", (1,)).device_type == DeviceMesh("cuda", [0]).device_type == "npu"
+fully_shard(torch.nn.Linear(4, 4).cuda(), mesh=init_device_mesh("cuda", (1,)))
+wrapped = FullyShardedDataParallel(torch.nn.Linear(4, 4).cuda(), device_id=torch.device("cuda", 0))
+assert wrapped(torch.ones(2, 4).cuda()).is_npu
+assert dist.get_backend(dist.distributed_c10d.new_group(backend="nccl")) == "hccl"
+dist.destroy_process_group()
+print("ok")
+"""
+
+
+def test_devices_in_every_form(run_python) -> None:
+    assert run_python(DEVICES) == "ok"
+
+
+def test_meshes_and_sharding(run_python, tmp_path) -> None:
+    assert run_python(MESH.format(path=tmp_path / "store")) == "ok"
+
 
 def test_import_of_transfer_to_npu(run_python, tmp_path) -> None:
     how = "import torch_npu\nfrom torch_npu.contrib import transfer_to_npu"

@@ -21,14 +21,21 @@ npu = torch.npu
 
 
 def to_npu(value: Any) -> Any:
-    """``value`` with CUDA in it read as NPU, if it is a device or the name of one, or a dict of such."""
+    """``value`` with CUDA in it read as NPU, if it is a device or the name of one, or a dict or list of such."""
     if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
         return "npu" + value.removeprefix("cuda")
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device("npu") if value.index is None else torch.device("npu", value.index)
     if isinstance(value, dict):
         return {to_npu(k): to_npu(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)) and value and all(isinstance(v, (str, torch.device)) for v in value):
+        return type(value)(to_npu(v) for v in value)
     return value
+
+
+def _positional(value: Any) -> Any:
+    """``to_npu`` for an argument whose name is unknown: a dict may be anything."""
+    return value if isinstance(value, dict) else to_npu(value)
 
 
 def _to_hccl(backend: Any) -> Any:
@@ -43,7 +50,7 @@ def _reading_devices(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(to_npu(a) if isinstance(a, (str, torch.device)) else a for a in args)
+        args = tuple(map(_positional, args))
         for name in _DEVICE_KEYWORDS & kwargs.keys():
             kwargs[name] = to_npu(kwargs[name])
         return function(*args, **kwargs)
@@ -64,7 +71,7 @@ def _reading_backends(function: Callable) -> Callable:
     return with_backend
 
 
-_DEVICE_KEYWORDS = {"device", "device_id", "device_type", "map_location", "pin_memory_device"}
+_DEVICE_KEYWORDS = {"device", "devices", "device_id", "device_type", "map_location", "pin_memory_device"}
 
 
 def _wrap(owner: Any, names: Iterable[str], wrapper: Callable[[Callable], Callable] = _reading_devices) -> None:
@@ -73,11 +80,38 @@ def _wrap(owner: Any, names: Iterable[str], wrapper: Callable[[Callable], Callab
 
 
 def _replace_names(target: types.ModuleType, source: types.ModuleType) -> None:
-    """Each function, class and value of ``target`` that ``source`` has too becomes that of ``source``."""
+    """Each function, class and value of ``target`` that ``source`` has too becomes that of ``source``.
+
+    Functions read "cuda" as "npu". They are also objects of their own, since torch.compile keeps a table of functions of
+    torch.cuda and of torch.npu, in which none may stand twice.
+    """
     for name in vars(target).keys() & vars(source).keys():
-        is_module = isinstance(getattr(source, name), types.ModuleType)
-        if not name.startswith("__") and not is_module:
-            setattr(target, name, getattr(source, name))
+        value = getattr(source, name)
+        if name.startswith("__") or isinstance(value, types.ModuleType):
+            continue
+        setattr(target, name, _reading_devices(value) if isinstance(value, types.FunctionType) else value)
+
+
+class _StandIn(type):
+    """The type of a class that stands for another one: makes its objects, for devices read as NPUs, and knows them."""
+
+    _real: type
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return _reading_devices(cls._real)(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls._real)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, cls._real)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls._real, name)
+
+
+def _stand_in(real: type) -> type:
+    return _StandIn(real.__name__, (), {"_real": real, "__module__": real.__module__, "__doc__": real.__doc__})
 
 
 def _take_over_torch_cuda() -> None:
@@ -88,20 +122,11 @@ def _take_over_torch_cuda() -> None:
     for module in (cuda.amp, cuda.amp.autocast_mode, cuda.amp.grad_scaler):
         _replace_names(module, npu.amp)
     cuda.CUDAGraph = npu.NPUGraph
+    for name in ("Stream", "ExternalStream", "device"):
+        setattr(cuda, name, _stand_in(getattr(npu, name)))
+    cuda.streams.Stream, cuda.streams.ExternalStream = cuda.Stream, cuda.ExternalStream
     cuda.default_generators = npu.default_generators
     cuda.nvtx.mark, cuda.nvtx.range_push, cuda.nvtx.range_pop = npu.mstx.mark, npu.mstx.range_push, npu.mstx.range_pop
-
-
-class _GeneratorType(type):
-    """torch.Generator's stand-in: makes real generators, and recognises them."""
-
-    _real = torch.Generator
-
-    def __call__(cls, device: Any = "cpu") -> torch.Generator:
-        return _GeneratorType._real(to_npu(device))
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, _GeneratorType._real)
 
 
 def _grad_scaler_on_npu(init: Callable) -> Callable:
@@ -112,6 +137,20 @@ def _grad_scaler_on_npu(init: Callable) -> Callable:
         init(self, to_npu(device), *args, **kwargs)
 
     return wrapped
+
+
+def _transfer_distributed() -> None:
+    from torch.distributed import device_mesh, fsdp
+
+    c10d = torch.distributed.distributed_c10d
+    _wrap(c10d, ("init_process_group", "new_group"), _reading_backends)
+    _wrap(device_mesh, ("init_device_mesh",), _reading_backends)
+    _wrap(device_mesh.DeviceMesh, ("__init__",))
+    _wrap(fsdp.FullyShardedDataParallel, ("__init__",))
+    for name in ("init_process_group", "new_group"):
+        setattr(torch.distributed, name, getattr(c10d, name))
+    torch.distributed.init_device_mesh = device_mesh.init_device_mesh
+    torch.distributed.is_nccl_available = torch.distributed.is_available
 
 
 def _transfer() -> None:
@@ -127,12 +166,12 @@ def _transfer() -> None:
     _wrap(torch.amp.GradScaler, ("__init__",), _grad_scaler_on_npu)
     _wrap(torch.utils.data.DataLoader, ("__init__",))
     _wrap(torch.random, ("fork_rng",))
-    _wrap(torch.distributed, ("init_process_group", "new_group", "init_device_mesh"), _reading_backends)
-    torch.distributed.is_nccl_available = torch.distributed.is_available
+    _wrap(torch.utils._device.DeviceContext, ("__init__",))
+    _transfer_distributed()
     for owner in (torch.Tensor, torch.nn.Module, torch.UntypedStorage, torch.TypedStorage):
         owner.cuda = owner.npu
     torch.Tensor.is_cuda = torch.Tensor.is_npu
-    torch.Generator = _GeneratorType("Generator", (), {"__module__": "torch"})
+    torch.Generator, torch.Stream = _stand_in(torch.Generator), _stand_in(torch.Stream)
 
 
 _transfer()
