@@ -38,7 +38,7 @@ def test_messages_end_with_the_code() -> None:
     with pytest.raises(RuntimeError, match=SUFFIX):
         torch.npu.set_device(99)
     with pytest.raises(NotImplementedError, match=SUFFIX):
-        torch.npu.NPUGraph()
+        torch.npu.MemPool()
 
 
 def test_an_error_in_backward_reaches_the_caller() -> None:
