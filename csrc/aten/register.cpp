@@ -82,7 +82,6 @@ void register_operators() {
     register_direct_linalg(aten);
     register_direct_nn(aten);
     register_direct_foreach(aten);
-    register_fused_activations(aten);
     register_fused_foreach(aten);
     register_fused_gradients(aten);
     register_fused_normalizations(aten);

@@ -27,7 +27,6 @@ void register_direct_foreach(torch::Library& aten);
 
 // Kernels that replace several operators or passes over memory by one (fused/): used where they are faster, else they
 // call the direct kernel ("aten", PrivateUse1).
-void register_fused_activations(torch::Library& aten);
 void register_fused_foreach(torch::Library& aten);
 void register_fused_gradients(torch::Library& aten);
 void register_fused_normalizations(torch::Library& aten);

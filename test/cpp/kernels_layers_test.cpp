@@ -13,31 +13,6 @@ using LayersTest = KernelTest;
 
 constexpr double kClose = 2e-6;
 
-double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
-double normal_density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * M_PI); }
-
-TEST_P(LayersTest, Gelu) {
-  for (const int64_t n : kSizes) {
-    std::vector<float> x = normal(n, 1), dy = normal(n, 2), y(n), dx(n);
-    for (float& value : x) value *= 4;
-    set_->activation->gelu[0](y.data(), x.data(), n);
-    set_->activation->gelu_backward[0](dx.data(), dy.data(), x.data(), n);
-    for (int64_t i = 0; i < n; ++i) {
-      const double v = x[i];
-      ASSERT_NEAR(y[i], v * normal_cdf(v), kClose * std::max(1.0, std::abs(v)));
-      ASSERT_NEAR(dx[i], dy[i] * (normal_cdf(v) + v * normal_density(v)), kClose * std::max(1.0f, std::abs(dy[i])));
-    }
-  }
-}
-
-// The tail is small, but not rounded away as one minus a number near one would be.
-TEST_P(LayersTest, GeluKeepsSmallNumbers) {
-  const std::vector<float> x{-8.0f, -6.0f, -4.0f, -2.0f};
-  std::vector<float> y(4);
-  set_->activation->gelu[0](y.data(), x.data(), 4);
-  for (int i = 0; i < 4; ++i) EXPECT_NEAR(y[i] / (x[i] * normal_cdf(x[i])), 1.0, 1e-5) << x[i];
-}
-
 TEST_P(LayersTest, LayerNormForwardAndBackward) {
   constexpr int64_t kRows = 3;
   for (const int64_t n : kSizes) {
