@@ -161,6 +161,8 @@ bool binary_inplace(Pointwise op, at::Tensor& a, const at::Tensor& b, double s) 
   return true;
 }
 
+bool overflows(double s) { return std::isfinite(s) && std::abs(s) > std::numeric_limits<float>::max(); }
+
 double rounded(double s, const at::Tensor& like) {
   switch (like.scalar_type()) {
     case at::kBFloat16:
@@ -177,8 +179,8 @@ bool clamp(at::Tensor& result, const at::Tensor& a, const std::optional<at::Scal
   const auto min = low.has_value() ? number(*low) : -std::numeric_limits<double>::infinity();
   const auto max = high.has_value() ? number(*high) : std::numeric_limits<double>::infinity();
   // A NaN as bound has a rule of its own; 16-bit tensors round the bounds first.
-  if (!min.has_value() || !max.has_value() || !(*min <= *max) || a.scalar_type() != at::kFloat ||
-      !is_small(*a.unsafeGetTensorImpl())) {
+  if (!min.has_value() || !max.has_value() || !(*min <= *max) || overflows(*min) || overflows(*max) ||
+      a.scalar_type() != at::kFloat || !is_small(*a.unsafeGetTensorImpl())) {
     return false;
   }
   if (!unary(result, Pointwise::kClampMin, a, *min)) return false;
@@ -194,7 +196,7 @@ bool fill(at::Tensor& self, const at::Scalar& value) {
     std::memset(self.mutable_data_ptr(), 0, impl.numel() * impl.itemsize());
     return true;
   }
-  if (impl.dtype() != caffe2::TypeMeta::Make<float>()) return false;
+  if (impl.dtype() != caffe2::TypeMeta::Make<float>() || overflows(*s)) return false;
   auto* data = self.mutable_data_ptr<float>();
   std::fill(data, data + impl.numel(), static_cast<float>(*s));
   return true;
@@ -206,7 +208,10 @@ bool copy(at::Tensor& self, const at::Tensor& source) {
     return false;
   ensure_thread_ready();
   void* data = self.mutable_data_ptr();
-  std::memmove(data, source.const_data_ptr(), to.numel() * to.itemsize());
+  const void* other = source.const_data_ptr();
+  const size_t bytes = to.numel() * to.itemsize();
+  if (!same_or_disjoint(data, other, bytes)) return false;
+  if (data != other) std::memcpy(data, other, bytes);
   return true;
 }
 

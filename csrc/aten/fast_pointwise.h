@@ -30,6 +30,9 @@ bool binary_inplace(Pointwise op, at::Tensor& a, const at::Tensor& b, double s);
 std::optional<double> number(const at::Tensor& t);
 std::optional<double> number(const at::Scalar& s);
 
+// Whether no float32 holds `s`, of which the usual way complains.
+bool overflows(double s);
+
 // `s` as the dtype of `like` has it.
 double rounded(double s, const at::Tensor& like);
 
@@ -92,8 +95,9 @@ struct Add {
     }
     return rounds_once(*factor, a) && binary_inplace(Pointwise::kAdd, a, b, kSign * *factor);
   }
+  // Not 0: the CPU negates it as an integer, which has no -0.
   static bool rounds_once(double factor, const at::Tensor& a) {
-    return a.scalar_type() == at::kFloat || factor == 1 || factor == -1;
+    return factor != 0 && !overflows(factor) && (a.scalar_type() == at::kFloat || factor == 1 || factor == -1);
   }
 };
 

@@ -24,11 +24,17 @@ at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source, int6
     contiguous = c10::contiguous_strides(size);
     stride = contiguous;
   }
-  at::native::checkSetStorage(self, source, offset, size, stride);
   auto* impl = self.unsafeGetTensorImpl();
+  const at::Storage before = impl->unsafe_storage();
+  at::native::checkSetStorage(self, source, offset, size, stride);  // gives `self` the storage
+  try {
+    const size_t needed = at::detail::computeStorageNbytes(size, stride, self.dtype().itemsize(), offset);
+    if (needed > source.nbytes()) at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(source, needed);
+  } catch (...) {  // out of memory: `self` stays as it was, or it would reach past its storage
+    impl->set_storage_keep_dtype(before);
+    throw;
+  }
   impl->set_sizes_and_strides(size, stride, offset);
-  const size_t needed = at::detail::computeStorageNbytes(size, stride, self.dtype().itemsize(), offset);
-  if (needed > source.nbytes()) at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(source, needed);
   return self;
 }
 

@@ -101,8 +101,8 @@ void NPUGeneratorImpl::set_state(const c10::TensorImpl& state) {
               " bytes (seed, offset), but got ", state.numel(), error_suffix(ErrModule::PTA, ErrCode::VALUE));
   uint64_t words[2];
   std::memcpy(words, state.data(), sizeof words);
+  set_offset(words[1]);  // may refuse
   seed_ = words[0];
-  set_offset(words[1]);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> NPUGeneratorImpl::get_state() const {

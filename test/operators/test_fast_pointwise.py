@@ -20,6 +20,7 @@ _FUNCTIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "add_ itself": lambda a, b: (c := a.clone()).add_(c),
     "sub": lambda a, b: a - b,
     "sub alpha": lambda a, b: torch.sub(a, b, alpha=-1.7),
+    "sub zero times": lambda a, b: torch.sub(a, b, alpha=0),
     "sub number": lambda a, b: a - 0.1,
     "rsub": lambda a, b: 1 - a,
     "mul": lambda a, b: a * b,
@@ -95,10 +96,26 @@ def test_what_has_to_be_refused_is_refused() -> None:
     t = torch.zeros(8, device="npu")
     with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor"):
         t[1:].add_(t[:-1])
+    with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor"):
+        t[1:].copy_(t[:-1])
     with pytest.raises(RuntimeError, match="npu:0 and cpu"):
         t.add_(torch.ones(8))
     with pytest.raises(RuntimeError, match="npu:0 and npu:1"):
         t + torch.ones(8, device="npu:1")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: t.fill_(1e300),
+        lambda t: torch.add(t, t, alpha=1e300),
+        lambda t: t.sub_(t, alpha=1e300),
+        lambda t: t.clamp(max=1e300),
+    ],
+)
+def test_numbers_that_float32_does_not_hold_are_refused(call: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    with pytest.raises(RuntimeError, match="cannot be converted to type float without overflow"):
+        call(torch.arange(6.0, device="npu"))
 
 
 def test_versions_count() -> None:

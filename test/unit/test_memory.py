@@ -234,3 +234,10 @@ def test_pin_memory_keeps_values_and_the_original() -> None:
 def test_process_list_shows_what_is_used() -> None:
     free, total = npu.mem_get_info()
     assert f"{(total - free) / 2**20:.3f} MB" in npu.memory.list_npu_processes(0)
+
+
+def test_set_out_of_memory_leaves_the_tensor_as_it_was() -> None:
+    t = torch.ones(4, device="npu")
+    with pytest.raises(torch.OutOfMemoryError):
+        t.set_(t.untyped_storage(), 0, (1 << 45,), (1,))
+    assert t.tolist() == [1] * 4 and t.untyped_storage().nbytes() == 16

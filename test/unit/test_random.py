@@ -106,3 +106,10 @@ def test_checkpoint_replays_the_mask(use_reentrant: bool) -> None:
     torch.rand(5, device="npu")
     out.sum().backward()
     assert len(masks) == 2 and torch.equal(*masks)
+
+
+def test_a_refused_state_changes_nothing() -> None:
+    generator = torch.Generator("npu").manual_seed(42)
+    with pytest.raises(ValueError, match="multiple of 4"):
+        generator.set_state(torch.ones(16, dtype=torch.uint8))
+    assert generator.initial_seed() == 42
