@@ -34,8 +34,10 @@ def test_switches_are_remembered() -> None:
     assert npu.native_device == "npu" and not npu.utils.is_force_overflow_check()
 
 
-def test_aclnn_switch() -> None:
+def test_aclnn_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     aclnn = torch.npu.aclnn
+    for switches in (torch.npu.matmul, torch.npu.conv):  # as they were, afterwards
+        monkeypatch.setattr(switches, "allow_hf32", switches.allow_hf32)
     assert aclnn.version() is None and aclnn.allow_hf32 is False
     with aclnn.flags(allow_hf32=True):
         assert aclnn.allow_hf32 and torch.npu.matmul.allow_hf32
