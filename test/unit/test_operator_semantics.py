@@ -318,3 +318,13 @@ def test_memory_that_was_freed_is_refused(use):
         use(x)
     x.untyped_storage().resize_(16)
     assert x.fill_(2).tolist() == [2] * 4
+
+
+def test_freed_memory_in_a_list_is_refused():
+    x, y = torch.ones(4, device="npu"), torch.ones(4, device="npu")
+    y.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match="whose storage has 0 bytes"):
+        torch._foreach_add_([x, y], 1.0)
+    with pytest.raises(RuntimeError, match="whose storage has 0 bytes"):
+        torch._foreach_mul([x, x], [x, y])
+    assert x.tolist() == [1] * 4

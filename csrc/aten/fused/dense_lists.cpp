@@ -53,6 +53,8 @@ bool DenseLists::take(const at::Tensor& tensor, const at::TensorImpl* model, boo
       impl->key_set().has_any(kLazyBits) || !impl->is_non_overlapping_and_dense()) {
     return false;
   }
+  // Resized to nothing, or zeros without memory: the usual way refuses the one and knows the other.
+  if (impl->numel() != 0 && impl->unsafe_storage().data() == nullptr) return false;
   if (item_size_ == 0) {
     const auto element = element_of(tensor.scalar_type());
     if (!element.has_value()) return false;
