@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "aten/element.h"
 #include "aten/factories.h"
 #include "kernels/kernels.h"
 #include "runtime/device.h"
@@ -24,16 +25,7 @@ constexpr int64_t kMaxElements = at::internal::GRAIN_SIZE;
 constexpr int64_t kMinStreamedBytes = int64_t{32} << 20;
 
 std::optional<kernels::Element> element_of(const TensorImpl& t) {
-  switch (c10::typeMetaToScalarType(t.dtype())) {
-    case at::kFloat:
-      return kernels::Element::kFloat32;
-    case at::kBFloat16:
-      return kernels::Element::kBFloat16;
-    case at::kHalf:
-      return kernels::Element::kFloat16;
-    default:
-      return std::nullopt;
-  }
+  return aten::element_of(c10::typeMetaToScalarType(t.dtype()));
 }
 
 // Strides are what at::empty(sizes) has, so that a result's strides need no thought.

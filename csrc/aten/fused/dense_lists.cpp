@@ -3,24 +3,12 @@
 #include <optional>
 #include <vector>
 
+#include "aten/element.h"
 #include "aten/write_guard.h"
 #include "runtime/device.h"
 
 namespace cann::aten {
 namespace {
-
-std::optional<kernels::Element> element_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return kernels::Element::kFloat32;
-    case at::kBFloat16:
-      return kernels::Element::kBFloat16;
-    case at::kHalf:
-      return kernels::Element::kFloat16;
-    default:
-      return std::nullopt;
-  }
-}
 
 bool same_geometry(const at::TensorImpl& a, const at::TensorImpl& b) {
   return a.sizes() == b.sizes() && (a.is_contiguous() ? b.is_contiguous() : a.strides() == b.strides());
