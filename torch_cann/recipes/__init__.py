@@ -1,0 +1,1 @@
+"""Recipes for training large models: ``cann.recipes.train``."""
