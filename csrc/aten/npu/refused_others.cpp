@@ -1,16 +1,10 @@
-// Operators that are known but not implemented: the rest. Calling one raises NotImplementedError with the last column.
+// Operators that are known but not implemented: the rest. See refused.h.
 
 #include "aten/npu/families.h"
-#include "aten/npu/registry.h"
+#include "aten/npu/refused.h"
 
 namespace cann::aten::npu {
 namespace {
-
-struct Refused {
-  const char* id;  // name.overload, of namespace npu unless it says another
-  const char* signature;
-  const char* needs;  // "it would need ..."
-};
 
 // clang-format off
 constexpr Refused kRefused[] = {
@@ -381,8 +375,6 @@ constexpr Refused kRefused[] = {
 
 }  // namespace
 
-void register_refused_others(Registry& ops) {
-  for (const Refused& row : kRefused) ops.refuse(row.id, row.signature, row.needs);
-}
+void register_refused_others(Registry& ops) { refuse(ops, kRefused); }
 
 }  // namespace cann::aten::npu

@@ -1,17 +1,10 @@
-// Operators that are known but not implemented: quantised forms. Calling one raises NotImplementedError with the last
-// column.
+// Operators that are known but not implemented: quantised forms. See refused.h.
 
 #include "aten/npu/families.h"
-#include "aten/npu/registry.h"
+#include "aten/npu/refused.h"
 
 namespace cann::aten::npu {
 namespace {
-
-struct Refused {
-  const char* id;  // name.overload, of namespace npu unless it says another
-  const char* signature;
-  const char* needs;  // "it would need ..."
-};
 
 // clang-format off
 constexpr Refused kRefused[] = {
@@ -294,8 +287,6 @@ constexpr Refused kRefused[] = {
 
 }  // namespace
 
-void register_refused_quantised(Registry& ops) {
-  for (const Refused& row : kRefused) ops.refuse(row.id, row.signature, row.needs);
-}
+void register_refused_quantised(Registry& ops) { refuse(ops, kRefused); }
 
 }  // namespace cann::aten::npu
