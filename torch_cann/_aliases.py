@@ -1,4 +1,4 @@
-"""Import names: torch_npu.* and torch.npu.* are the modules of torch_cann, the same objects, not copies.
+"""Import names: torch_npu.*, torch.npu.* and cann.recipes are modules of torch_cann, the same objects, not copies.
 
 ``sys.modules`` alone cannot say so for modules that are not loaded yet, hence a finder: it answers for names below the
 alias only, loads the real module and hands it back under the other name.
@@ -11,7 +11,11 @@ from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 
 # Prefix of the alias -> prefix of the real name; the first match counts.
-PREFIXES = {"torch_npu.": "torch_cann.", "torch.npu.": "torch_cann.npu."}
+PREFIXES = {
+    "torch_npu.": "torch_cann.",
+    "torch.npu.": "torch_cann.npu.",
+    "cann.recipes": "torch_cann.recipes",
+}
 
 # Modules of torch_npu whose names are in a module with another name here: target -> addresses below torch_npu.
 _GATHERED = {

@@ -1,4 +1,4 @@
-"""Ranks for the tests of recipes: those of test/distributed, shared by all tests of a session."""
+"""Shared by the tests of the recipes: the device, and ranks, those of test/distributed, for a whole session."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+import torch_npu  # noqa: F401  (the tests below speak to torch.npu)
 
 # At the end: the folder has a conftest.py of its own.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "distributed"))
 
 from ranks import Ranks  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def on_card_0():
+    """Every test starts and ends on card 0, on its default stream, with the same seed."""
+    torch.npu.set_device(0)
+    torch.manual_seed(0)
+    yield
+    torch.npu.set_stream(torch.npu.default_stream(0))
 
 
 class _Pool:

@@ -1,1 +1,1 @@
-"""Recipes for training large models: ``cann.recipes.train``."""
+"""Recipes: ready-made parts of training scripts, on top of PyTorch's own. Also importable as ``cann.recipes``."""

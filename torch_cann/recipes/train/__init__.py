@@ -1,20 +1,45 @@
-"""cann.recipes.train: training recipes on top of torch's own parts; each name is loaded when it is asked for."""
+"""Training recipes, importable as ``cann.recipes.train``: docs/recipes.md shows each at work.
+
+From the bottom up; a module knows only those above it in this list:
+
+    _device, _checks                what the others share
+    sampler, device_prefetch        -> data_loader      OptimizedDataLoader
+    precision_levels, master_weights, range_probe,
+    training_monitor                -> mixed_precision  AutoMixedPrecision
+    accumulation                                        GradientAccumulation
+    checkpointing                                       apply_checkpointing
+    saved_activations, optimizer_states
+                                    -> memory           MemoryOptimizer
+    allocator                                           DynamicMemoryAllocator
+    compression, topology           -> distributed_optimizer, pipeline
+    config, schedules, metrics, checkpoint_files, strategies
+                                    -> trainer          AdvancedTrainer
+
+A name is loaded when it is asked for, so that importing this package costs nothing.
+"""
 
 import importlib
-from typing import Any
 
-# Public name -> module of this package that has it.
-_EXPORTS = {
-    "CompressedCommunicator": "compression",
-    "DistributedOptimizer": "distributed_optimizer",
-    "PipelineParallel": "pipeline",
-    "TopologyAwareScheduler": "topology",
+# Module -> the public names in it.
+_PUBLIC = {
+    "accumulation": ("GradientAccumulation",),
+    "compression": ("CompressedCommunicator",),
+    "data_loader": ("OptimizedDataLoader",),
+    "distributed_optimizer": ("DistributedOptimizer",),
+    "mixed_precision": ("AutoMixedPrecision",),
+    "pipeline": ("PipelineParallel",),
+    "topology": ("TopologyAwareScheduler",),
 }
+_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 
-__all__ = sorted(_EXPORTS)
+__all__ = sorted(_MODULE_OF)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+def __getattr__(name: str):
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'cann.recipes.train' has no attribute '{name}'; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

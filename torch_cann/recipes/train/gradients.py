@@ -1,0 +1,41 @@
+"""The norm of all gradients together, wherever they are, and clipping by it."""
+
+from collections.abc import Iterable
+
+import torch
+from torch.distributed.tensor import DTensor
+
+
+def with_gradient(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """The parameters of ``optimizer`` that have a gradient."""
+    return [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+
+
+def total_norm(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The 2-norm of the gradients as a scalar on the first one's device; of all shards where they are DTensors.
+
+    The result is that of torch.nn.utils.clip_grad_norm_, which cannot take DTensors of several meshes, or beside plain
+    tensors, in one call.
+    """
+    kinds: dict[object, list[torch.Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            grad = parameter.grad
+            kinds.setdefault(grad.device_mesh if isinstance(grad, DTensor) else None, []).append(grad)
+    norms = [torch.nn.utils.get_total_norm(grads) for grads in kinds.values()]
+    norms = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+    if not norms:
+        return torch.zeros(())
+    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+
+
+def clip(parameters: list[torch.Tensor], max_norm: float, norm: torch.Tensor) -> None:
+    """Scales the gradients, whose norm together is ``norm``, down to ``max_norm`` if they exceed it."""
+    for parameter in _by_kind(parameters):
+        torch.nn.utils.clip_grads_with_norm_(parameter, max_norm, norm)
+
+
+def _by_kind(parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Plain tensors and DTensors apart: one foreach operator takes only one of them."""
+    kinds = ([p for p in parameters if not isinstance(p.grad, DTensor)], [p for p in parameters if isinstance(p.grad, DTensor)])
+    return [kind for kind in kinds if kind]
