@@ -8,7 +8,7 @@ From the bottom up; a module knows only those above it in this list:
     training_monitor                -> mixed_precision  AutoMixedPrecision
     accumulation                                        GradientAccumulation
     checkpointing                                       apply_checkpointing
-    saved_activations, optimizer_states
+    saved_activations, optimizer_states, zero
                                     -> memory           MemoryOptimizer
     allocator                                           DynamicMemoryAllocator
     compression, topology           -> distributed_optimizer, pipeline
@@ -23,9 +23,12 @@ import importlib
 # Module -> the public names in it.
 _PUBLIC = {
     "accumulation": ("GradientAccumulation",),
+    "allocator": ("DynamicMemoryAllocator",),
+    "checkpointing": ("apply_checkpointing",),
     "compression": ("CompressedCommunicator",),
     "data_loader": ("OptimizedDataLoader",),
     "distributed_optimizer": ("DistributedOptimizer",),
+    "memory": ("MemoryOptimizer",),
     "mixed_precision": ("AutoMixedPrecision",),
     "pipeline": ("PipelineParallel",),
     "topology": ("TopologyAwareScheduler",),

@@ -7,12 +7,10 @@ import torch
 
 def resolve_device(device: torch.device | str | int | None) -> torch.device:
     """``device`` with its index; None is the current device of the accelerator, or the CPU where there is none."""
-    if device is None:
-        accelerator = torch.accelerator.current_accelerator()
-        device = torch.device("cpu") if accelerator is None else accelerator
-    elif isinstance(device, int):
-        device = torch.device(torch.accelerator.current_accelerator() or "cpu", device)
-    device = torch.device(device)
+    accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
+    if isinstance(device, int):
+        device = torch.device(accelerator.type, device)
+    device = torch.device(accelerator if device is None else device)
     if device.type != "cpu" and device.index is None:
         device = torch.device(device.type, torch.get_device_module(device.type).current_device())
     return device
