@@ -33,6 +33,7 @@ _GATHERED = {
     "contrib.module.linear_weight_quant contrib.module.ps_roi_pooling contrib.module.quant_conv2d "
     "contrib.module.roi_align",
     "distributed": "distributed.distributed_c10d",
+    "distributed.context_parallel": "distributed.tensor.experimental._context_parallel._npu_attention",
     "distributed.rpc": "distributed.rpc.options",
     "jit": "jit.fusion_pass jit.fusion_pass.fast_gelu jit.register_fusion_pattern",
     "multiprocessing": "multiprocessing.reductions",
@@ -53,7 +54,9 @@ _MOVED = {
 # PyTorch's own work on npu as they are.
 _MOVED |= {
     f"torch_npu.distributed.{name}": f"torch.distributed.{name}"
-    for name in ("fsdp", "pipelining", "run", "tensor", "tensor.experimental")
+    for name in (
+        "fsdp", "pipelining", "run", "tensor", "tensor.experimental", "tensor.experimental._context_parallel",
+    )
 }
 
 

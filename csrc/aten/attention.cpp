@@ -19,6 +19,10 @@ int64_t fused_sdp_choice(const at::Tensor& query, const at::Tensor& key, const a
   }
   // The card's own fused kernel, which a dry run only has to cost.
   if (dry_run()) return static_cast<int64_t>(at::SDPBackend::overrideable);
+  // A DTensor has sizes but no memory that could be aliased; sizes are all that the choice needs.
+  if (query.key_set().has(c10::DispatchKey::Python)) {
+    return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
+  }
   AliasScope scope;
   const at::Tensor q = scope.alias(query), k = scope.alias(key), v = scope.alias(value);
   const auto m = mask.has_value() ? std::optional(scope.alias(*mask)) : std::nullopt;

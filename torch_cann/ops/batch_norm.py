@@ -2,8 +2,8 @@
 
 ATen has them for CUDA only. Inputs are (N, C, ...), statistics (C,) or, of W ranks, (W, C), all on one card. Sums are
 taken in float32 for 16-bit inputs and in the input's own type otherwise. `invstd` is 1 / sqrt(variance + eps) with the
-biased variance. Formulas: Ioffe and Szegedy, "Batch Normalization" (2015), section 3; variances of several ranks are put
-together by the law of total variance.
+biased variance. Formulas: Ioffe and Szegedy, "Batch Normalization" (2015), section 3; variances of several ranks are
+joined by the law of total variance.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Token ids (B, T) to logits (B, T, VOCABULARY). A stage lacks blocks, and has None for `embed` or `norm` and `head`."""
+    """Token ids (B, T) to logits (B, T, VOCABULARY). A stage lacks blocks and has None for ends that are elsewhere."""
 
     def __init__(self) -> None:
         super().__init__()

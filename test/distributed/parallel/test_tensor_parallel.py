@@ -1,4 +1,4 @@
-"""DeviceMesh, DTensor, and tensor, sequence and loss parallelism over hccl, against one process."""
+"""DeviceMesh, DTensor, and tensor, sequence, loss and context parallelism over hccl, against one process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 import torch.distributed as dist
-from decoder import Decoder, batches, check_weights, loss_of, one_process, optimizer_of
+from decoder import LENGTH, Decoder, batches, check_weights, loss_of, one_process, optimizer_of
 from ranks import device
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -218,6 +218,36 @@ def sharded_with_fsdp() -> None:
     check_weights(model, weights)
 
 
+def context_parallel() -> None:
+    """Each rank has a part of the positions; keys and values travel round the ring."""
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch_npu.distributed.tensor.experimental._context_parallel._npu_attention import (
+        npu_enable_cp_dtensor_dispatcher,
+    )
+
+    npu_enable_cp_dtensor_dispatcher()
+    mesh = whole_mesh()
+    expected, weights = one_process()
+    model = Decoder().to(device())
+    optimizer = optimizer_of(model)
+    losses = []
+    for ids, targets in batches():
+        ids, targets = ids.to(device()), targets.to(device())
+        with context_parallel(mesh, buffers=[ids, targets], buffer_seq_dims=[1, 1]):
+            assert ids.shape[1] == LENGTH // mesh.size()
+            loss = loss_of(model(ids), targets)
+            loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, dist.ReduceOp.AVG)
+        optimizer.step()
+        optimizer.zero_grad()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean, dist.ReduceOp.AVG)
+        losses.append(mean.item())
+    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
+    check_weights(model, weights)
+
+
 _CASES = [
     mesh_of_pairs,
     redistribution,
@@ -229,6 +259,7 @@ _CASES = [
     loss_parallel,
     tensor_parallel_checkpointed,
     sharded_with_fsdp,
+    context_parallel,
 ]
 
 
