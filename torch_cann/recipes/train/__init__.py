@@ -32,6 +32,7 @@ _PUBLIC = {
     "mixed_precision": ("AutoMixedPrecision",),
     "pipeline": ("PipelineParallel",),
     "topology": ("TopologyAwareScheduler",),
+    "trainer": ("AdvancedTrainer",),
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 

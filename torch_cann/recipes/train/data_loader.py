@@ -172,6 +172,19 @@ class OptimizedDataLoader:
             self.dataset, shuffle, seed, self.rank, self.world_size, bool(options.get("drop_last", False))
         )
 
+    def share_among(self, rank: int, world_size: int) -> None:
+        """Changes this rank's place among those that share the dataset, for the next iteration.
+
+        Raises:
+            ValueError: for a place that is none; or with ``sampler`` or an IterableDataset, which share by themselves.
+        """
+        if (rank, world_size) == (self.rank, self.world_size):
+            return
+        if not isinstance(self._sampler, ResumableSampler):
+            raise ValueError("a sampler of the user's, or an IterableDataset, sets the share of each rank itself")
+        self._set_place_among_ranks(rank, world_size)
+        self._sampler.rank, self._sampler.world_size = rank, world_size
+
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 
@@ -11,31 +12,37 @@ def with_gradient(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
 
 
-def total_norm(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
+def total_norm(parameters: Iterable[torch.Tensor], group: dist.ProcessGroup | None = None) -> torch.Tensor:
     """The 2-norm of the gradients as a scalar on the first one's device; of all shards where they are DTensors.
 
     The result is that of torch.nn.utils.clip_grad_norm_, which cannot take DTensors of several meshes, or beside plain
     tensors, in one call.
+
+    Args:
+        group: ranks that hold other parameters of the same model, as the stages of a pipeline do; all must call.
     """
     kinds: dict[object, list[torch.Tensor]] = {}
     for parameter in parameters:
-        if parameter.grad is not None:
-            grad = parameter.grad
-            kinds.setdefault(grad.device_mesh if isinstance(grad, DTensor) else None, []).append(grad)
+        grad = parameter.grad
+        kinds.setdefault(grad.device_mesh if isinstance(grad, DTensor) else None, []).append(grad)
     norms = [torch.nn.utils.get_total_norm(grads) for grads in kinds.values()]
     norms = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
     if not norms:
-        return torch.zeros(())
-    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+        norms = [torch.zeros((), device=torch.accelerator.current_accelerator())]
+    norm = norms[0]
+    if len(norms) > 1:
+        norm = torch.linalg.vector_norm(torch.stack([n.to(norm.device) for n in norms]))
+    if group is not None:
+        square = norm.square()
+        dist.all_reduce(square, group=group)
+        norm = square.sqrt()
+    return norm
 
 
 def clip(parameters: list[torch.Tensor], max_norm: float, norm: torch.Tensor) -> None:
     """Scales the gradients, whose norm together is ``norm``, down to ``max_norm`` if they exceed it."""
-    for parameter in _by_kind(parameters):
-        torch.nn.utils.clip_grads_with_norm_(parameter, max_norm, norm)
-
-
-def _by_kind(parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Plain tensors and DTensors apart: one foreach operator takes only one of them."""
-    kinds = ([p for p in parameters if not isinstance(p.grad, DTensor)], [p for p in parameters if isinstance(p.grad, DTensor)])
-    return [kind for kind in kinds if kind]
+    sharded = [p for p in parameters if isinstance(p.grad, DTensor)]
+    plain = [p for p in parameters if not isinstance(p.grad, DTensor)]
+    for kind in (plain, sharded):  # one foreach operator takes only one of them
+        if kind:
+            torch.nn.utils.clip_grads_with_norm_(kind, max_norm, norm)

@@ -1,10 +1,13 @@
 """AutoMixedPrecision: 16-bit arithmetic where it is safe, with loss scaling, clipping and a watch over both."""
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from torch_cann.recipes.train import _checks, gradients, precision_levels
 from torch_cann.recipes.train._device import resolve_device
@@ -39,6 +42,8 @@ class AutoMixedPrecision:
         keep_fp32: types of modules, or patterns of their names such as "*.head".
         clip_norm: largest 2-norm of all gradients together, applied after unscaling; None does not clip.
         monitor_interval: steps between measurements of the update's size; 0 never measures it.
+        process_group: ranks that hold other parameters of the same model, as the stages of a pipeline do: an overflow
+            or the norm on one counts for all.
 
     Raises:
         TypeError, ValueError: for an argument out of its range.
@@ -58,6 +63,7 @@ class AutoMixedPrecision:
         keep_fp32: Iterable[type | str] = (),
         clip_norm: float | None = None,
         monitor_interval: int = 10,
+        process_group: dist.ProcessGroup | None = None,
     ) -> None:
         _checks.number("init_scale", init_scale, 0, open_low=True)
         _checks.number("growth_factor", growth_factor, 1, open_low=True)
@@ -74,12 +80,16 @@ class AutoMixedPrecision:
         self._steps = 0
         self._init_scale = init_scale
         self._masters: MasterWeights | None = None
-        self._scaler = torch.amp.GradScaler(
+        self._group = process_group
+        kind = torch.amp.GradScaler
+        if process_group is not None:
+            kind = functools.partial(ShardedGradScaler, process_group=process_group)
+        self._scaler = kind(
             self.device.type,
-            init_scale,
-            growth_factor,
-            backoff_factor,
-            growth_interval,
+            init_scale=init_scale,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            growth_interval=growth_interval,
             enabled=self.dtype == torch.float16 and self.opt_level in ("O1", "O2"),
         )
 
@@ -172,7 +182,7 @@ class AutoMixedPrecision:
         if scaling:
             self._scaler.unscale_(optimizer)
         parameters = gradients.with_gradient(optimizer)
-        norm = gradients.total_norm(parameters)
+        norm = gradients.total_norm(parameters, self._group)
         if self.clip_norm is not None:
             gradients.clip(parameters, self.clip_norm, norm)
         self._steps += 1

@@ -139,6 +139,12 @@ class PipelineParallel:
         for _, parameter in self.named_parameters():
             yield parameter
 
+    def stage_modules(self) -> list[nn.Module]:
+        """The stages that this process runs, as modules, for instance to register hooks on."""
+        if self._across is not None:
+            return list(self._across.mine.values())
+        return [stage.module for stage in self._local.stages]
+
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """As ``parameters``, with the model's names."""
         if self._across is None:

@@ -1,6 +1,7 @@
 """What the levels O0 to O3 do to a model: which parameters become 16-bit, which modules compute in float32."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -53,11 +54,11 @@ def parameters_to_cast(model: nn.Module, kept: Iterable[nn.Module]) -> list[nn.P
 
 
 def cast_buffers(model: nn.Module, kept: Iterable[nn.Module], dtype: torch.dtype) -> None:
+    """Casts the float32 buffers that no module of ``kept`` has, in place."""
     held = {id(b) for module in kept for b in module.buffers()}
-    for module in model.modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            if buffer.dtype == torch.float32 and id(buffer) not in held:
-                setattr(module, name, buffer.to(dtype))
+    for buffer in model.buffers():
+        if buffer.dtype == torch.float32 and id(buffer) not in held:
+            buffer.data = buffer.data.to(dtype)
 
 
 def cast_floats(value: Any, dtype: torch.dtype) -> Any:
@@ -71,26 +72,32 @@ def cast_floats(value: Any, dtype: torch.dtype) -> Any:
     return value
 
 
-def compute_in_float32(module: nn.Module, device_type: str, output_dtype: torch.dtype | None = None) -> None:
-    """Makes ``module`` compute outside autocast on inputs cast to float32; its outputs become ``output_dtype`` if given.
+def compute_inside(module: nn.Module, make_context: Callable[[], AbstractContextManager], cast: Any = None) -> None:
+    """Makes forward() of ``module`` run inside ``make_context()``, on inputs cast to dtype ``cast`` if given.
 
-    Done by hooks, which activation checkpointing, deepcopy and DDP know how to deal with.
+    Done by hooks, which activation checkpointing, deepcopy and DDP know how to deal with. Backward runs outside.
     """
-    entered: list[torch.autocast] = []
+    entered: list[AbstractContextManager] = []
 
     def before(_module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        context = torch.autocast(device_type, enabled=False)
+        context = make_context()
         context.__enter__()
         entered.append(context)
-        return cast_floats(args, torch.float32), cast_floats(kwargs, torch.float32)
+        return (args, kwargs) if cast is None else (cast_floats(args, cast), cast_floats(kwargs, cast))
 
-    def after(_module: nn.Module, _args: tuple, output: Any) -> Any:
+    def after(_module: nn.Module, _args: tuple, _output: Any) -> None:
         if entered:  # empty when an earlier hook raised
             entered.pop().__exit__(None, None, None)
-        return cast_floats(output, output_dtype) if output_dtype is not None else output
 
     module.register_forward_pre_hook(before, with_kwargs=True)
     module.register_forward_hook(after, always_call=True)
+
+
+def compute_in_float32(module: nn.Module, device_type: str, output_dtype: torch.dtype | None = None) -> None:
+    """Makes ``module`` compute outside autocast on inputs cast to float32; its outputs become ``output_dtype`` if given."""
+    compute_inside(module, lambda: torch.autocast(device_type, enabled=False), torch.float32)
+    if output_dtype is not None:
+        module.register_forward_hook(lambda _module, _args, output: cast_floats(output, output_dtype))
 
 
 def compute_in_16_bits(model: nn.Module, dtype: torch.dtype) -> None:
