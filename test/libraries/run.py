@@ -23,13 +23,17 @@ ROOT = HERE.parents[1]
 
 @dataclass(frozen=True)
 class Case:
-    """A script of cases/, the arguments of Python before its path, and those after it."""
+    """A script of cases/, the arguments of Python before its path, and those after it.
+
+    `apart`: packages for this case alone. Other libraries would import PyPI's torchvision on sight, and stop.
+    """
 
     library: str
     script: str
     launcher: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     minutes: float = 5
+    apart: tuple[str, ...] = ()
 
 
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -46,6 +50,8 @@ CASES = {
     "deepspeed-zero1-2": Case("deepspeed", "deepspeed_zero.py", _TORCHRUN, ("1", "2")),
     "lightning-fit": Case("lightning", "lightning_fit.py"),
     "diffusers-unet": Case("diffusers", "diffusers_unet.py"),
+    "timm-vit": Case("timm", "timm_vit.py", apart=("timm==1.0.31", "torchvision==0.28.0")),
+    "ray-tasks": Case("ray", "ray_tasks.py"),
 }
 
 
@@ -71,23 +77,37 @@ def _make_environment(folder: Path) -> Path:
     return python
 
 
-def _environment() -> dict[str, str]:
+def _install_apart(python: Path, case: Case) -> Path:
+    """The folder with the packages that only this case sees; what they depend on is in the environment."""
+    folder = python.parents[1] / "apart" / case.library
+    stamp = folder / "installed.txt"
+    wanted = "\n".join(case.apart)
+    if case.apart and not (stamp.is_file() and stamp.read_text() == wanted):
+        install = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", folder, *case.apart]
+        subprocess.run(install, check=True)
+        stamp.write_text(wanted)
+    return folder
+
+
+def _environment(apart: Path) -> dict[str, str]:
     return {
         "OMP_NUM_THREADS": "1",
         **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(apart), os.environ.get("PYTHONPATH")])),
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        "RAY_AUTH_MODE": "disabled",  # else ray writes a token into the home folder
     }
 
 
-def _run(python: Path, case: Case, log: Path) -> str:
+def _run(python: Path, case: Case, apart: Path, log: Path) -> str:
     """ "passed", "failed" or "timed out"; what it printed goes to ``log``."""
     command = [python, *case.launcher, HERE / "cases" / case.script, *case.arguments]
     with tempfile.TemporaryDirectory() as folder, open(log, "w") as output:
         try:
             done = subprocess.run(
-                command, cwd=folder, env=_environment(), stdout=output, stderr=subprocess.STDOUT,
+                command, cwd=folder, env=_environment(apart), stdout=output, stderr=subprocess.STDOUT,
                 timeout=case.minutes * 60,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
@@ -95,9 +115,10 @@ def _run(python: Path, case: Case, log: Path) -> str:
     return "passed" if done.returncode == 0 else "failed"
 
 
-def _version(python: Path, library: str) -> str:
+def _version(python: Path, library: str, apart: Path) -> str:
     code = f"import importlib.metadata; print(importlib.metadata.version({library!r}))"
-    return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
+    done = subprocess.run([python, "-c", code], env=_environment(apart), capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def main() -> int:
@@ -114,9 +135,10 @@ def main() -> int:
     for name in options.cases or CASES:
         case, log = CASES[name], options.environment / f"{name}.log"
         start = time.monotonic()
-        result = _run(python, case, log)
+        apart = _install_apart(python, case)
+        result = _run(python, case, apart, log)
         failed |= result != "passed"
-        library = f"{case.library} {_version(python, case.library)}"
+        library = f"{case.library} {_version(python, case.library, apart)}"
         print(f"{name:<18} {library:<22} {result:<10} {time.monotonic() - start:>5.0f}  {log}", flush=True)
     return int(failed)
 
