@@ -9,6 +9,7 @@
 #include "runtime/device.h"
 #include "runtime/errors.h"
 #include "runtime/host_alias.h"
+#include "sim/server.h"
 
 namespace cann::hccl {
 namespace {
@@ -17,8 +18,10 @@ std::string suffix(ErrCode code) { return error_suffix(ErrModule::DIST, code); }
 
 bool is_contiguous(const at::Tensor& tensor) { return tensor.is_contiguous(tensor.suggest_memory_format()); }
 
-// HCCL's reductions on the 910B; float64 and unsigned 64-bit need a later chip. Bool and uint8 are reduced as well, as
-// torch_npu does by way of int32.
+// torch_npu's number of the Ascend910_95, from which on HCCL reduces 64-bit floats and unsigned integers.
+constexpr int kFirstWith64Bits = 260;
+
+// HCCL's reductions. Bool and uint8 are reduced as well, as torch_npu does by way of int32.
 bool can_reduce(at::ScalarType dtype) {
   switch (dtype) {
     case at::kChar:
@@ -31,6 +34,9 @@ bool can_reduce(at::ScalarType dtype) {
     case at::kByte:
     case at::kBool:
       return true;
+    case at::kDouble:
+    case at::kUInt64:
+      return sim::Server::get().soc().version >= kFirstWith64Bits;
     default:
       return false;
   }

@@ -90,6 +90,8 @@ size_t element_bytes(DataType dtype) {
     case DataType::kFloat:
       return 4;
     case DataType::kInt64:
+    case DataType::kUInt64:
+    case DataType::kDouble:
       return 8;
   }
   throw std::invalid_argument(std::string(name_of(dtype)) + " cannot be reduced");

@@ -31,8 +31,10 @@ enum class DataType : uint8_t {
   kInt64 = 4,
   kHalf = 5,
   kFloat = 6,
+  kDouble = 7,
   kBool = 11,
   kBFloat16 = 15,
+  kUInt64 = 29,
 };
 
 // "Half": the name c10 gives it, also for types that are only moved.
@@ -61,7 +63,8 @@ class Deadline {
   std::chrono::steady_clock::time_point start_;
 };
 
-// One operation as this rank understands it. All ranks must agree on everything but `factor` and the deadline.
+// One operation as this rank understands it. All ranks must agree on everything but `sequence`, `factor` and the
+// deadline.
 struct Call {
   uint8_t op = 0;  // c10d::OpType
   uint64_t sequence = 0;
@@ -70,6 +73,8 @@ struct Call {
   Reduction reduction = Reduction::kNone;
   double factor = 1.0;  // of kPremultipliedSum: what this rank's input is multiplied with before it is added
   int root = -1;
+  int divisor = 0;     // of kAverage: what the sum is divided by; 0: the number of ranks
+  uint64_t bytes = 0;  // of the whole operation, set by engines whose ranks cannot tell by looking; 0 where it is free
   Deadline deadline{std::chrono::milliseconds(0)};
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -39,6 +40,7 @@ std::string describe(const Header& header) {
                                  name_of(static_cast<DataType>(header.dtype)));
   if (header.reduction != 0) text += fmt::format(", {}", name_of(static_cast<Reduction>(header.reduction)));
   if (header.root >= 0) text += fmt::format(", root {}", header.root);
+  if (header.total > 0) text += fmt::format(", {} in all", header.total);
   return text + ")";
 }
 
@@ -67,7 +69,7 @@ class GlooMesh::RecvTransfer final : public Transfer {
       : mesh_(mesh), call_(call), data_(data), message_(std::move(message)) {}
   void wait() override {
     mesh_.or_abort([this] {
-      const Header header = mesh_.receive(message_, call_, data_);
+      const Header header = mesh_.receive(message_, call_, data_, /*round=*/0);
       if (fits_inline(header)) return;
       message_.works.push_back(mesh_.post_receive(data_, message_.peer, contents_tag(header)));
       mesh_.wait(*message_.works.back(), call_, message_.peer);
@@ -87,23 +89,23 @@ GlooMesh::GlooMesh(c10::intrusive_ptr<c10d::Backend> gloo)
       rank_(gloo_->getRank()),
       size_(gloo_->getSize()),
       mailboxes_(static_cast<size_t>(size_)),
-      outbox_(static_cast<size_t>(size_)),
       next_message_id_(static_cast<size_t>(size_), 0),
       talked_to_(static_cast<size_t>(size_), false) {}
 
 GlooMesh::~GlooMesh() = default;
 
-Header GlooMesh::header_for(const Call& call, size_t bytes) const {
+Header GlooMesh::header_for(const Call& call, size_t bytes, uint64_t round) const {
   Header header{};
   header.sequence = call.sequence;
+  header.round = round;
   header.bytes = bytes;
+  header.total = call.bytes;
   header.factor = call.factor;
   header.root = call.root;
   header.op = call.op;
   header.dtype = static_cast<uint8_t>(call.dtype);
   header.reduction = static_cast<uint8_t>(call.reduction);
   header.layout = call.layout;
-  if (!c10d::isP2POp(static_cast<c10d::OpType>(call.op))) header.round = round_;
   return header;
 }
 
@@ -171,15 +173,15 @@ void GlooMesh::wait(c10d::Work& work, const Call& call, int peer) {
   throw EngineError(Kind::kRemote, fmt::format("the connection to {} is lost: {}", who, failure));
 }
 
-void GlooMesh::check(const Header& theirs, const Call& call, size_t bytes, int peer) const {
+void GlooMesh::check(const Header& theirs, const Call& call, const Header& mine, int peer) const {
   if (theirs.op == kLeaving && call.op != kLeaving) {
     throw EngineError(Kind::kRemote, fmt::format("rank {} has left the group", peer));
   }
-  const Header mine = header_for(call, bytes);
   // The two ends of a transfer have different names for it.
   const bool same_op = theirs.op == mine.op || is_transfer(mine.op);
   const bool same = same_op && theirs.dtype == mine.dtype && theirs.reduction == mine.reduction &&
-                    theirs.root == mine.root && theirs.layout == mine.layout && theirs.bytes == mine.bytes;
+                    theirs.root == mine.root && theirs.layout == mine.layout && theirs.bytes == mine.bytes &&
+                    theirs.total == mine.total;
   if (same && theirs.round == mine.round) return;
   std::string text =
       fmt::format("rank {} is in {}, but rank {} says it is in {}", rank_, describe(mine), peer, describe(theirs));
@@ -189,7 +191,7 @@ void GlooMesh::check(const Header& theirs, const Call& call, size_t bytes, int p
   throw EngineError(Kind::kMismatch, text);
 }
 
-Header GlooMesh::receive(Message& message, const Call& call, Span data) {
+Header GlooMesh::receive(Message& message, const Call& call, Span data, uint64_t round) {
   c10d::Work& work = *message.works[0];
   wait(work, call, message.peer);
   if (message.peer < 0) message.peer = work.sourceRank();
@@ -199,76 +201,107 @@ Header GlooMesh::receive(Message& message, const Call& call, Span data) {
   }
   Header header;
   std::memcpy(&header, message.buffer.data(), sizeof(Header));
-  check(header, call, data.bytes, message.peer);
+  check(header, call, header_for(call, data.bytes, round), message.peer);
   if (data.bytes > 0 && fits_inline(header)) {
     std::memcpy(data.data, message.buffer.data() + sizeof(Header), data.bytes);
   }
   return header;
 }
 
-void GlooMesh::post_mailbox(int peer) {
-  Message& mailbox = mailboxes_[static_cast<size_t>(peer)];
-  mailbox.works.clear();
-  mailbox.peer = peer;
-  post_receive(mailbox, kCollectiveInline, tag_of(TagKind::kCollective, 0));
+void GlooMesh::Mailbox::fill(GlooMesh& mesh, int peer, Message recycled) {
+  while (posted.size() < std::max<size_t>(expected, 1)) {
+    recycled.peer = peer;
+    mesh.post_receive(recycled, kCollectiveInline, tag_of(TagKind::kCollective, 0));
+    posted.push_back(std::exchange(recycled, {}));
+  }
 }
 
-void GlooMesh::receive_round(const Call& call, const Spans& incoming, std::vector<Header>* headers) {
-  std::vector<std::pair<int, WorkPtr>> contents;
-  for (int peer = 0; peer < size_; ++peer) {
-    const auto& span = incoming[static_cast<size_t>(peer)];
-    if (peer == rank_ || !span) continue;
-    const Header expected = header_for(call, span->bytes);
-    if (!fits_inline(expected)) contents.emplace_back(peer, post_receive(*span, peer, contents_tag(expected)));
+// What has been posted for a round, and the reading of what comes.
+class GlooMesh::MeshRound final : public Round {
+ public:
+  MeshRound(GlooMesh& mesh, const Call& call, const Messages& incoming)
+      : mesh_(mesh),
+        call_(call),
+        number_(++mesh.round_),
+        incoming_(incoming),
+        outbox_(static_cast<size_t>(mesh.size_)) {}
+
+  void post(const Messages& outgoing) {
+    for_each_peer(incoming_, 1, [&](int peer, Span) {
+      Mailbox& mailbox = mesh_.mailboxes_[static_cast<size_t>(peer)];
+      ++mailbox.expected;
+      mailbox.fill(mesh_, peer, {});
+    });
+    // Each rank sends to another one first, namely to the one that reads from it first.
+    for_each_peer(outgoing, -1, [&](int peer, Span span) {
+      Message& message = outbox_[static_cast<size_t>(peer)];
+      message.peer = peer;
+      mesh_.post_message(message, mesh_.header_for(call_, span.bytes, number_), span, tag_of(TagKind::kCollective, 0));
+    });
+    for_each_peer(incoming_, 1, [&](int peer, Span span) {
+      const Header expected = mesh_.header_for(call_, span.bytes, number_);
+      if (!fits_inline(expected)) {
+        contents_.emplace_back(peer, mesh_.post_receive(span, peer, contents_tag(expected)));
+      }
+    });
   }
-  for (int step = 1; step < size_; ++step) {
-    const int peer = (rank_ + step) % size_;
-    const auto& span = incoming[static_cast<size_t>(peer)];
-    if (!span) continue;
-    const Header theirs = receive(mailboxes_[static_cast<size_t>(peer)], call, *span);
-    if (headers != nullptr) (*headers)[static_cast<size_t>(peer)] = theirs;
+
+  std::vector<double> finish() override {
+    std::vector<double> factors(static_cast<size_t>(mesh_.size_), call_.factor);
+    mesh_.or_abort([&] {
+      for_each_peer(incoming_, 1, [&](int peer, Span span) { factors[static_cast<size_t>(peer)] = read(peer, span); });
+      for (const auto& [peer, work] : contents_) mesh_.wait(*work, call_, peer);
+      for (const Message& message : outbox_) {
+        for (const WorkPtr& work : message.works) mesh_.wait(*work, call_, message.peer);
+      }
+    });
+    return factors;
+  }
+
+ private:
+  // From the next rank on upwards, or from the one before on downwards.
+  template <typename Body>
+  void for_each_peer(const Messages& messages, int direction, Body&& body) const {
+    for (int step = 1; step < mesh_.size_; ++step) {
+      const int peer = (mesh_.rank_ + mesh_.size_ + direction * step) % mesh_.size_;
+      if (const auto& span = messages[static_cast<size_t>(peer)]) body(peer, *span);
+    }
+  }
+
+  // Takes the oldest message of `peer`, and gives its factor; a receive for another one takes its place.
+  double read(int peer, Span span) {
+    Mailbox& mailbox = mesh_.mailboxes_[static_cast<size_t>(peer)];
+    const Header theirs = mesh_.receive(mailbox.posted.front(), call_, span, number_);
+    Message emptied = std::move(mailbox.posted.front());
+    mailbox.posted.pop_front();
+    --mailbox.expected;
     try {
-      post_mailbox(peer);
+      mailbox.fill(mesh_, peer, std::move(emptied));
     } catch (const EngineError&) {
       // The peer has had its last say and is gone, which does not spoil this round; the next one will report it.
     }
+    return theirs.factor;
   }
-  for (const auto& [peer, work] : contents) wait(*work, call, peer);
-}
 
-void GlooMesh::exchange(const Call& call, const Spans& outgoing, const Spans& incoming, std::vector<Header>* headers) {
-  ++round_;
-  if (headers != nullptr) headers->assign(static_cast<size_t>(size_), header_for(call, 0));
-  // However the round ends, nothing may refer to the caller's memory afterwards.
-  struct Emptied {
-    std::vector<Message>& outbox;
-    ~Emptied() {
-      for (Message& message : outbox) message.works.clear();
-    }
-  } const emptied{outbox_};
-  or_abort([&] {
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer != rank_ && mailboxes_[static_cast<size_t>(peer)].works.empty()) post_mailbox(peer);
-    }
-    for (int step = 1; step < size_; ++step) {
-      const int peer = (rank_ + size_ - step) % size_;  // each rank starts with another one
-      const auto& span = outgoing[static_cast<size_t>(peer)];
-      if (!span) continue;
-      Message& message = outbox_[static_cast<size_t>(peer)];
-      message.peer = peer;
-      post_message(message, header_for(call, span->bytes), *span, tag_of(TagKind::kCollective, 0));
-    }
-    receive_round(call, incoming, headers);
-    for (const Message& message : outbox_) {
-      for (const auto& work : message.works) wait(*work, call, message.peer);
-    }
-  });
+  GlooMesh& mesh_;
+  const Call call_;
+  const uint64_t number_;
+  const Messages incoming_;
+  std::vector<Message> outbox_;
+  std::vector<std::pair<int, WorkPtr>> contents_;
+};
+
+std::unique_ptr<Round> GlooMesh::start(const Call& call, const Messages& outgoing, const Messages& incoming) {
+  auto round = std::make_unique<MeshRound>(*this, call, incoming);
+  or_abort([&] { round->post(outgoing); });
+  return round;
 }
 
 std::unique_ptr<Transfer> GlooMesh::send(const Call& call, Span data, int peer, int tag) {
   Message message;
   message.peer = peer;
-  post_message(message, header_for(call, data.bytes), data, tag_of(TagKind::kUser, static_cast<uint32_t>(tag)));
+  post_message(message, header_for(call, data.bytes, /*round=*/0), data,
+               tag_of(TagKind::kUser, static_cast<uint32_t>(tag)));
   return std::make_unique<SendTransfer>(*this, call, std::move(message));
 }
 

@@ -6,23 +6,26 @@
 // told apart before any byte lands in a wrong place. Contents that do not fit behind the header follow in a transfer of
 // their own, under a tag that only a receive of the right size is posted for.
 //
-// The object is shared by all threads of a process group. exchange() belongs to one thread at a time.
+// The object is shared by all threads of a process group. Rounds belong to one thread at a time. Gloo's transfers go on
+// by themselves, so rounds overlap as Transport says.
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <unordered_set>
 
-#include "distributed/engine.h"
+#include "distributed/transport.h"
 
 namespace cann::hccl {
 
 // What a rank announces with a message. Plain bytes on the wire: all ranks run the same build on the same byte order.
 struct Header {
   uint64_t sequence;
-  uint64_t round;  // counts the exchanges of a communicator; 0 in point-to-point messages
+  uint64_t round;  // counts the rounds of a communicator; 0 in point-to-point messages
   uint64_t bytes;  // of the contents
+  uint64_t total;  // of the operation: Call::bytes
   double factor;
   uint32_t message_id;  // unique among the messages to one peer
   int32_t root;
@@ -32,42 +35,32 @@ struct Header {
   uint8_t layout;
   uint32_t unused;  // always 0
 };
-static_assert(sizeof(Header) == 48);
-
-// Header::op of the message that says "I am leaving the group": no c10d::OpType.
-inline constexpr uint8_t kLeaving = 255;
+static_assert(sizeof(Header) == 56);
 
 // Contents up to these sizes travel behind their header in one Gloo transfer, which saves more time than copying them
 // costs; longer ones follow in a transfer of their own. Every posted receive has room for the former.
 inline constexpr size_t kCollectiveInline = 128 * 1024;
 inline constexpr size_t kUserInline = 8 * 1024;
 
-class GlooMesh {
+class GlooMesh final : public Transport {
  public:
-  using Spans = std::vector<std::optional<Span>>;  // by rank; nullopt: no message to or from it
-
   // `gloo` must be a ProcessGroupGloo of the same ranks, used by nobody else.
   explicit GlooMesh(c10::intrusive_ptr<c10d::Backend> gloo);
-  ~GlooMesh();
+  ~GlooMesh() override;
   GlooMesh(const GlooMesh&) = delete;
   GlooMesh& operator=(const GlooMesh&) = delete;
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
 
-  // One round of a collective: sends outgoing[p] to and receives incoming[p] from every peer p; entries for this rank
-  // are ignored. Returns when all are done. headers[p], if wanted, is what peer p announced.
-  // Raises EngineError, and kMismatch when a peer takes part in another operation or with another size.
-  void exchange(const Call& call, const Spans& outgoing, const Spans& incoming, std::vector<Header>* headers = nullptr);
+  std::unique_ptr<Round> start(const Call& call, const Messages& outgoing, const Messages& incoming) override;
 
   std::unique_ptr<Transfer> send(const Call& call, Span data, int peer, int tag);
   std::unique_ptr<Transfer> recv(const Call& call, Span data, int peer, int tag);
 
-  // Whether a message has gone to or come from `peer`.
-  bool talked_to(int peer) const;
-
-  void abort(const std::string& reason) noexcept;
-  bool aborted() const;
+  bool talked_to(int peer) const override;
+  void abort(const std::string& reason) noexcept override;
+  bool aborted() const override;
 
  private:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -77,19 +70,20 @@ class GlooMesh {
     std::vector<WorkPtr> works;
     int peer = -1;  // -1: any
   };
+  class MeshRound;
   class SendTransfer;
   class RecvTransfer;
 
-  Header header_for(const Call& call, size_t bytes) const;
+  // `round` is 0 in point-to-point messages.
+  Header header_for(const Call& call, size_t bytes, uint64_t round) const;
   // Posts a header with its contents, or the two of them one after the other. Uses and keeps the buffer of `message`.
   void post_message(Message& message, Header header, Span data, int tag);
   // Posts a receive for a header and up to `room` bytes of contents. Uses and keeps the buffer of `message`.
   void post_receive(Message& message, size_t room, int tag);
   WorkPtr post_receive(Span data, int peer, int tag);
-  void post_mailbox(int peer);
   // Waits for a posted message and checks that it is of `call`; `data` receives its contents if it carries them.
-  Header receive(Message& message, const Call& call, Span data);
-  void check(const Header& theirs, const Call& call, size_t bytes, int peer) const;
+  Header receive(Message& message, const Call& call, Span data, uint64_t round);
+  void check(const Header& theirs, const Call& call, const Header& mine, int peer) const;
   void wait(c10d::Work& work, const Call& call, int peer);
   // Runs `body`; an EngineError ends the communicator for this rank and its peers.
   template <typename Body>
@@ -101,15 +95,18 @@ class GlooMesh {
       throw;
     }
   }
-  void receive_round(const Call& call, const Spans& incoming, std::vector<Header>* headers);
-
   c10::intrusive_ptr<c10d::Backend> gloo_;
   const int rank_;
   const int size_;
   uint64_t round_ = 0;
-  // A receive is always posted for the next collective message of each peer: a sender then needs no reply to go ahead.
-  std::vector<Message> mailboxes_;
-  std::vector<Message> outbox_;  // what exchange() sends to each peer; nothing is left in it between rounds
+  // Receives of collective messages of a peer, which arrive in order. One at least is always posted once the two have
+  // talked, and one for each round under way: a sender then needs no reply to go ahead.
+  struct Mailbox {
+    std::deque<Message> posted;
+    size_t expected = 0;  // messages of rounds that have been started
+    void fill(GlooMesh& mesh, int peer, Message recycled);
+  };
+  std::vector<Mailbox> mailboxes_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<uint32_t> next_message_id_;

@@ -1,9 +1,10 @@
 #include "distributed/mesh_engine.h"
 
-#include <algorithm>
 #include <cstring>
+#include <utility>
 
-#include "distributed/reduction.h"
+#include "distributed/algorithms.h"
+#include "distributed/compressed_sum.h"
 
 namespace cann::hccl {
 namespace {
@@ -12,141 +13,137 @@ void copy(Span from, Span to) {
   if (from.bytes > 0 && from.data != to.data) std::memmove(to.data, from.data, from.bytes);
 }
 
-GlooMesh::Spans to_each(const std::vector<Span>& spans) { return {spans.begin(), spans.end()}; }
+Messages to_each(const std::vector<Span>& spans) { return {spans.begin(), spans.end()}; }
 
-// Up to this many bytes received, one round of whole tensors beats two rounds of slices.
-constexpr size_t kOneRound = 256 * 1024;
-// A larger inbox is given back after use.
-constexpr size_t kKeptInbox = size_t{64} << 20;
+uint64_t total_of(const std::vector<Span>& spans) {
+  uint64_t total = 0;
+  for (const Span& span : spans) total += span.bytes;
+  return total;
+}
 
-void reduce_parts(const Call& call, const std::vector<Span>& inbox, const std::vector<Header>& headers, Span out) {
-  std::vector<const std::byte*> parts;
-  std::vector<double> factors;
-  for (const Span& span : inbox) parts.push_back(span.data);
-  for (const Header& header : headers) factors.push_back(header.factor);
-  reduce_in_order(call.reduction, call.dtype, parts, factors, {out.data}, out.bytes / element_bytes(call.dtype));
+// The call with the size that all ranks must agree on.
+Call sized(Call call, uint64_t bytes) {
+  call.bytes = bytes;
+  return call;
 }
 
 }  // namespace
 
-std::vector<Span> MeshEngine::slices(const Call& call, Span whole) const {
-  const size_t item = element_bytes(call.dtype);
-  std::vector<Span> result;
-  for (int rank = 0; rank < mesh_.size(); ++rank) {
-    const Slice slice = slice_of(whole.bytes / item, rank, mesh_.size());
-    result.push_back({whole.data + slice.begin * item, (slice.end - slice.begin) * item});
-  }
-  return result;
+MeshEngine::MeshEngine(std::shared_ptr<Transport> transport, WireOptions options, Transfers transfers)
+    : transport_(std::move(transport)), options_(std::move(options)), transfers_(std::move(transfers)) {}
+
+template <typename Make>
+void MeshEngine::run(const Call& call, Make&& make) {
+  scratch_.reset();
+  run_plan(*transport_, call, make());
 }
 
-std::vector<Span> MeshEngine::inbox(Span mine) {
-  const auto ranks = static_cast<size_t>(mesh_.size());
-  const size_t needed = mine.bytes * (ranks - 1);
-  if (needed > inbox_bytes_) {
-    inbox_.reset(new std::byte[needed]);
-    inbox_bytes_ = needed;
-  }
-  std::vector<Span> result;
-  std::byte* next = inbox_.get();
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    if (rank == me()) {
-      result.push_back(mine);
-    } else {
-      result.push_back({next, mine.bytes});
-      next += mine.bytes;
-    }
-  }
-  return result;
+void MeshEngine::exchange(const Call& call, const Messages& outgoing, const Messages& incoming) {
+  transport_->start(call, outgoing, incoming)->finish();
 }
 
-void MeshEngine::trim_inbox() {
-  if (inbox_bytes_ <= kKeptInbox) return;
-  inbox_.reset();
-  inbox_bytes_ = 0;
+Algorithm MeshEngine::choose(Collective collective, const Call& call, size_t bytes) const {
+  return options_.algorithms.choose(collective, bytes, call.dtype, call.reduction, transport_->size());
+}
+
+Plan MeshEngine::plan_all_reduce(const Call& call, Span data, size_t nominal) {
+  const int rank = transport_->rank(), n = transport_->size();
+  if (is_compressed(options_.format, call, nominal)) {
+    return compressed_sum_plan(options_.format, call, rank, n, data, residuals_, scratch_);
+  }
+  return all_reduce_plan(choose(Collective::kAllReduce, call, nominal), call, rank, n, data, scratch_);
+}
+
+Plan MeshEngine::plan_reduce_scatter(const Call& call, const std::vector<Span>& inputs, Span output) {
+  const Algorithm algorithm = choose(Collective::kReduceScatter, call, total_of(inputs));
+  return reduce_scatter_plan(algorithm, call, transport_->rank(), transport_->size(), inputs, output, scratch_);
+}
+
+Plan MeshEngine::plan_all_gather(const Call& call, const std::vector<Span>& parts) {
+  const Algorithm algorithm = choose(Collective::kAllGather, call, total_of(parts));
+  return all_gather_plan(algorithm, transport_->rank(), transport_->size(), parts);
+}
+
+Plan MeshEngine::plan_broadcast(const Call& call, Span data) {
+  const Algorithm algorithm = choose(Collective::kBroadcast, call, data.bytes);
+  return broadcast_plan(algorithm, transport_->rank(), transport_->size(), call.root, data);
 }
 
 void MeshEngine::all_reduce(const Call& call, Span data) {
-  if (data.bytes * static_cast<size_t>(mesh_.size() - 1) <= kOneRound) {
-    const std::vector<Span> from_all = inbox(data);
-    std::vector<Header> headers;
-    mesh_.exchange(call, to_all(data), to_each(from_all), &headers);
-    reduce_parts(call, from_all, headers, data);
-    return;
-  }
-  const std::vector<Span> parts = slices(call, data);
-  reduce_scatter(call, parts, parts[me()]);
-  mesh_.exchange(call, to_all(parts[me()]), to_each(parts));
+  const Call whole = sized(call, data.bytes);
+  run(whole, [&] { return plan_all_reduce(whole, data, data.bytes); });
 }
 
 void MeshEngine::reduce(const Call& call, Span data) {
-  const std::vector<Span> parts = slices(call, data);
-  const bool is_root = mesh_.rank() == call.root;
-  const size_t own = parts[me()].bytes;
-  const std::unique_ptr<std::byte[]> room(is_root ? nullptr : new std::byte[own]);  // only the root's data may change
-  const Span result{is_root ? parts[me()].data : room.get(), own};
-  reduce_scatter(call, parts, result);
-  auto outgoing = to_none();
-  if (!is_root) outgoing[static_cast<size_t>(call.root)] = result;
-  mesh_.exchange(call, outgoing, is_root ? to_each(parts) : to_none());
+  const Call whole = sized(call, data.bytes);
+  const std::vector<Span> parts = slices_of(data, call.dtype, transport_->size());
+  const bool is_root = transport_->rank() == call.root;
+  run(whole, [&] {
+    // Only the root's data may change.
+    const Span result = is_root ? parts[me()] : scratch_.take(parts[me()].bytes);
+    Plan plan =
+        reduce_scatter_plan(Algorithm::kDirect, whole, transport_->rank(), transport_->size(), parts, result, scratch_);
+    Step gather{{}, Messages(ranks()), Messages(ranks()), {}};
+    if (is_root) gather.incoming = to_each(parts);
+    if (!is_root) gather.outgoing[static_cast<size_t>(call.root)] = result;
+    plan.push_back(std::move(gather));
+    return plan;
+  });
 }
 
 void MeshEngine::broadcast(const Call& call, Span data) {
-  const bool is_root = mesh_.rank() == call.root;
-  auto incoming = to_none();
-  if (!is_root) incoming[static_cast<size_t>(call.root)] = data;
-  mesh_.exchange(call, is_root ? to_all(data) : to_none(), incoming);
+  run(sized(call, data.bytes), [&] { return plan_broadcast(call, data); });
 }
 
 void MeshEngine::all_gather(const Call& call, Span input, const std::vector<Span>& outputs) {
   copy(input, outputs[me()]);
-  mesh_.exchange(call, to_all(outputs[me()]), to_each(outputs));
+  run(sized(call, total_of(outputs)), [&] { return plan_all_gather(call, outputs); });
 }
 
 void MeshEngine::reduce_scatter(const Call& call, const std::vector<Span>& inputs, Span output) {
-  const std::vector<Span> from_all = inbox(inputs[me()]);
-  std::vector<Header> headers;
-  mesh_.exchange(call, to_each(inputs), to_each(from_all), &headers);
-  reduce_parts(call, from_all, headers, output);
-  trim_inbox();
+  const Call whole = sized(call, total_of(inputs));
+  run(whole, [&] { return plan_reduce_scatter(whole, inputs, output); });
 }
 
 void MeshEngine::all_to_all(const Call& call, const std::vector<Span>& inputs, const std::vector<Span>& outputs) {
   copy(inputs[me()], outputs[me()]);
-  mesh_.exchange(call, to_each(inputs), to_each(outputs));
+  exchange(call, to_each(inputs), to_each(outputs));
 }
 
 void MeshEngine::gather(const Call& call, Span input, const std::vector<Span>& outputs) {
-  const bool is_root = mesh_.rank() == call.root;
+  const bool is_root = transport_->rank() == call.root;
   if (is_root) copy(input, outputs[me()]);
-  auto outgoing = to_none();
+  Messages outgoing = to_all({});
   if (!is_root) outgoing[static_cast<size_t>(call.root)] = input;
-  mesh_.exchange(call, outgoing, is_root ? to_each(outputs) : to_none());
+  exchange(call, outgoing, is_root ? to_each(outputs) : to_all({}));
 }
 
 void MeshEngine::scatter(const Call& call, const std::vector<Span>& inputs, Span output) {
-  const bool is_root = mesh_.rank() == call.root;
+  const bool is_root = transport_->rank() == call.root;
   if (is_root) copy(inputs[me()], output);
-  auto incoming = to_none();
+  Messages incoming = to_all({});
   if (!is_root) incoming[static_cast<size_t>(call.root)] = output;
-  mesh_.exchange(call, is_root ? to_each(inputs) : to_none(), incoming);
+  exchange(call, is_root ? to_each(inputs) : to_all({}), incoming);
 }
 
-void MeshEngine::barrier(const Call& call) { mesh_.exchange(call, to_all({}), to_all({})); }
+void MeshEngine::barrier(const Call& call) { agree(call); }
+
+void MeshEngine::agree(const Call& call) { exchange(call, to_all({}), to_all({})); }
 
 void MeshEngine::leave(const Deadline& deadline) noexcept {
   Call call;
   call.op = kLeaving;
   call.deadline = deadline;
-  auto spans = to_none();
-  for (size_t peer = 0; peer < spans.size(); ++peer) {
-    if (mesh_.talked_to(static_cast<int>(peer))) spans[peer] = Span{};
+  Messages messages(ranks());
+  for (size_t peer = 0; peer < ranks(); ++peer) {
+    if (transport_->talked_to(static_cast<int>(peer))) messages[peer] = Span{};
   }
   try {
-    mesh_.exchange(call, spans, spans);
+    exchange(call, messages, messages);
   } catch (const std::exception&) {
     // A peer that is gone, or goes on without this rank and will be told by its next operation.
   }
-  mesh_.abort("the process group was shut down");
+  transport_->abort("the process group was shut down");
 }
 
 }  // namespace cann::hccl

@@ -1,24 +1,39 @@
 #pragma once
-// HCCL's collectives over messages between all pairs of ranks (GlooMesh): the engine that is right everywhere.
+// HCCL's collectives over messages (Transport) between all ranks of a group: the engine that is right everywhere.
 //
-// Every collective is one or two rounds of a full exchange. Bytes that leave a rank, for a tensor of S bytes and n
-// ranks:
-//   all_reduce       (n-1) S <= 256 KiB: that, in one round; else 2 S (n-1)/n: reduce-scatter, then all-gather
-//   reduce           the same reduce-scatter, then S/n to the root
-//   broadcast        (n-1) S from the root
-//   all_gather       (n-1) S with S the input
-//   reduce_scatter   S (n-1)/n with S the input
+// all_reduce, reduce_scatter, all_gather and broadcast take the algorithm that AlgorithmChoice says (algorithms.h has
+// their steps and bytes), all_reduce of float32 a lossy one if the wire format says so (compressed_sum.h). The others
+// are one round, in which every rank hears from every other one, so that ranks that disagree find out:
+//   reduce           2 rounds: direct reduce_scatter, then S/n from each to the root
 //   all_to_all       what the splits say; gather and scatter: one side of it
-// Reductions happen at one place per element in rank order, so results are bitwise equal on all ranks and run to run.
+// Point-to-point messages are not a Transport's business and come from `Transfers`.
 
-#include "distributed/gloo_mesh.h"
+#include <functional>
+#include <memory>
+
+#include "distributed/algorithm_choice.h"
+#include "distributed/plan.h"
+#include "distributed/wire_codec.h"
 
 namespace cann::hccl {
 
+// How the operations of a communicator between hosts are to be carried.
+struct WireOptions {
+  AlgorithmChoice algorithms;
+  WireFormat format;
+};
+
+// Point-to-point transfers, as Engine's send and recv.
+struct Transfers {
+  using Post = std::function<std::unique_ptr<Transfer>(const Call& call, Span data, int peer, int tag)>;
+  Post send;
+  Post recv;
+};
+
 class MeshEngine final : public Engine {
  public:
-  // As GlooMesh: `gloo` belongs to this engine alone.
-  explicit MeshEngine(c10::intrusive_ptr<c10d::Backend> gloo) : mesh_(std::move(gloo)) {}
+  // `transport` belongs to this engine alone; without `transfers` there are none.
+  MeshEngine(std::shared_ptr<Transport> transport, WireOptions options, Transfers transfers = {});
 
   void all_reduce(const Call& call, Span data) override;
   void reduce(const Call& call, Span data) override;
@@ -30,30 +45,42 @@ class MeshEngine final : public Engine {
   void scatter(const Call& call, const std::vector<Span>& inputs, Span output) override;
   void barrier(const Call& call) override;
   std::unique_ptr<Transfer> send(const Call& call, Span data, int peer, int tag) override {
-    return mesh_.send(call, data, peer, tag);
+    return transfers_.send(call, data, peer, tag);
   }
   std::unique_ptr<Transfer> recv(const Call& call, Span data, int peer, int tag) override {
-    return mesh_.recv(call, data, peer, tag);
+    return transfers_.recv(call, data, peer, tag);
   }
   void leave(const Deadline& deadline) noexcept override;
-  void abort(const std::string& reason) noexcept override { mesh_.abort(reason); }
-  bool aborted() const override { return mesh_.aborted(); }
+  void abort(const std::string& reason) noexcept override { transport_->abort(reason); }
+  bool aborted() const override { return transport_->aborted(); }
+
+  // For engines that are made of others: plans to be run on transport(). They take memory from scratch(), which the
+  // caller resets. `nominal` is the size by which the algorithm is chosen, and with it the number of steps.
+  Plan plan_all_reduce(const Call& call, Span data, size_t nominal);
+  Plan plan_reduce_scatter(const Call& call, const std::vector<Span>& inputs, Span output);
+  Plan plan_all_gather(const Call& call, const std::vector<Span>& parts);
+  Plan plan_broadcast(const Call& call, Span data);
+  Scratch& scratch() { return scratch_; }
+  Transport& transport() { return *transport_; }
+  // Returns once every rank has come and is known to do `call`. Raises kMismatch.
+  void agree(const Call& call);
 
  private:
-  GlooMesh::Spans to_all(Span data) const { return GlooMesh::Spans(static_cast<size_t>(mesh_.size()), data); }
-  GlooMesh::Spans to_none() const { return GlooMesh::Spans(static_cast<size_t>(mesh_.size())); }
-  // `whole` cut at element boundaries into one slice per rank.
-  std::vector<Span> slices(const Call& call, Span whole) const;
-  size_t me() const { return static_cast<size_t>(mesh_.rank()); }
+  Messages to_all(Span data) const { return Messages(ranks(), data); }
+  size_t ranks() const { return static_cast<size_t>(transport_->size()); }
+  size_t me() const { return static_cast<size_t>(transport_->rank()); }
+  Algorithm choose(Collective collective, const Call& call, size_t bytes) const;
+  // Runs the plan that `make` gives, with fresh scratch memory.
+  template <typename Make>
+  void run(const Call& call, Make&& make);
+  void exchange(const Call& call, const Messages& outgoing, const Messages& incoming);
 
-  // One span per rank of the size of `mine`: `mine` itself for this rank, room to receive into for the others.
-  std::vector<Span> inbox(Span mine);
-  void trim_inbox();
-
-  GlooMesh mesh_;
-  // Kept from call to call, as fresh pages cost more than the transfer; used by the collectives' thread only.
-  std::unique_ptr<std::byte[]> inbox_;
-  size_t inbox_bytes_ = 0;
+  const std::shared_ptr<Transport> transport_;
+  const WireOptions options_;
+  const Transfers transfers_;
+  // Used by the collectives' thread only.
+  Scratch scratch_;
+  Residuals residuals_;
 };
 
 }  // namespace cann::hccl

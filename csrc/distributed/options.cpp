@@ -1,6 +1,6 @@
 #include "distributed/options.h"
 
-#include <limits>
+#include <stdexcept>
 #include <utility>
 
 #include "distributed/hccl_env.h"
@@ -32,6 +32,17 @@ void check_value(const std::string& key, Type type, const ConfigValue& value) {
                     error_suffix(ErrModule::DIST, ErrCode::VALUE));
 }
 
+AlgorithmChoice algorithms_of(const std::string& text) {
+  try {
+    AlgorithmChoice choice = AlgorithmChoice::parse(text);
+    for (const std::string& warning : choice.warnings()) TORCH_WARN("hccl_algo: ", warning);
+    return choice;
+  } catch (const std::invalid_argument& allowed) {
+    TORCH_CHECK_VALUE(false, "Value of hccl_algo should be ", allowed.what(), ", but is \"", text, "\".",
+                      error_suffix(ErrModule::DIST, ErrCode::VALUE));
+  }
+}
+
 }  // namespace
 
 void Options::set_config(Config config) {
@@ -46,7 +57,25 @@ void Options::set_config(Config config) {
   const auto buffer = config.find("hccl_buffer_size");
   TORCH_CHECK_VALUE(buffer == config.end() || std::get<int64_t>(buffer->second) > 0,
                     "Value of hccl_buffer_size should be positive.", error_suffix(ErrModule::DIST, ErrCode::VALUE));
+  const auto algorithm = config.find("hccl_algo");
+  std::optional<AlgorithmChoice> algorithms;
+  if (algorithm != config.end()) algorithms = algorithms_of(std::get<std::string>(algorithm->second));
+  algorithms_ = std::move(algorithms);
   config_ = std::move(config);
+}
+
+void Options::set_wire(const std::string& text) {
+  try {
+    wire_ = text.empty() ? std::nullopt : std::make_optional(WireFormat::parse(text));
+  } catch (const std::invalid_argument& allowed) {
+    TORCH_CHECK_VALUE(false, "wire: expected ", allowed.what(), ", but got \"", text, "\".",
+                      error_suffix(ErrModule::DIST, ErrCode::VALUE));
+  }
+}
+
+WireOptions Options::wire_options() const {
+  const HcclEnv& env = HcclEnv::get();
+  return {algorithms_.value_or(env.algorithms), wire_.value_or(env.wire)};
 }
 
 size_t Options::buffer_megabytes() const {

@@ -4,8 +4,11 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
+
+#include "distributed/mesh_engine.h"
 
 namespace cann::hccl {
 
@@ -34,8 +37,17 @@ struct Options : c10d::Backend::Options {
   // group_name of the configuration, or "": the name to give the communicator.
   std::string communicator_name() const;
 
+  // How float32 sums travel between hosts: one of wire_codec.h's forms, or "" for what TORCH_CANN_HCCL_WIRE says. Must
+  // be the same on all ranks. Raises ValueError.
+  void set_wire(const std::string& text);
+  std::string wire() const { return wire_ ? wire_->text() : ""; }
+  // That, and hccl_algo of the configuration, else HCCL_ALGO.
+  WireOptions wire_options() const;
+
  private:
   Config config_;
+  std::optional<WireFormat> wire_;
+  std::optional<AlgorithmChoice> algorithms_;
 };
 
 }  // namespace cann::hccl

@@ -105,6 +105,8 @@ static_assert(static_cast<int>(DataType::kUInt8) == static_cast<int>(at::kByte) 
               static_cast<int>(DataType::kInt64) == static_cast<int>(at::kLong) &&
               static_cast<int>(DataType::kHalf) == static_cast<int>(at::kHalf) &&
               static_cast<int>(DataType::kFloat) == static_cast<int>(at::kFloat) &&
+              static_cast<int>(DataType::kDouble) == static_cast<int>(at::kDouble) &&
+              static_cast<int>(DataType::kUInt64) == static_cast<int>(at::kUInt64) &&
               static_cast<int>(DataType::kBool) == static_cast<int>(at::kBool) &&
               static_cast<int>(DataType::kBFloat16) == static_cast<int>(at::kBFloat16));
 static_assert(static_cast<int>(OpType::SEND) == 12 && static_cast<int>(OpType::RECVANYSOURCE) == 14 &&
@@ -126,13 +128,52 @@ ProcessGroupHCCL::ProcessGroupHCCL(c10::intrusive_ptr<c10d::Store> store, GlooMa
       store_(std::move(store)),
       options_(std::move(options)),
       make_gloo_(std::move(make_gloo)),
-      engine_(connect(store_, rank, size, options_->timeout, make_gloo_)) {
+      engine_(connect(store_, rank, size, options_->timeout, make_gloo_, options_->wire_options())) {
   init();
 }
 
-ProcessGroupHCCL::~ProcessGroupHCCL() {
+ProcessGroupHCCL::~ProcessGroupHCCL() { close(); }
+
+void ProcessGroupHCCL::close() noexcept {
+  unseen_->seen();  // who ends the group does not want to be ended by it
   leave(kPatienceAtExit);
   lanes_.close();
+}
+
+namespace {
+
+// The groups of make(), for close_all().
+struct Groups {
+  std::mutex mutex;
+  std::vector<c10::weak_intrusive_ptr<ProcessGroupHCCL>> alive;
+};
+
+Groups& groups() {
+  static auto* const made = new Groups();  // outlives groups that are destroyed at exit
+  return *made;
+}
+
+}  // namespace
+
+c10::intrusive_ptr<ProcessGroupHCCL> ProcessGroupHCCL::make(c10::intrusive_ptr<c10d::Store> store, GlooMaker make_gloo,
+                                                            int rank, int size, c10::intrusive_ptr<Options> options) {
+  auto group =
+      c10::make_intrusive<ProcessGroupHCCL>(std::move(store), std::move(make_gloo), rank, size, std::move(options));
+  std::lock_guard lock(groups().mutex);
+  std::erase_if(groups().alive, [](const auto& known) { return known.expired(); });
+  groups().alive.emplace_back(group);
+  return group;
+}
+
+void ProcessGroupHCCL::close_all() noexcept {
+  std::vector<c10::weak_intrusive_ptr<ProcessGroupHCCL>> all;
+  {
+    std::lock_guard lock(groups().mutex);
+    all.swap(groups().alive);
+  }
+  for (const auto& known : all) {
+    if (const auto group = known.lock()) group->close();
+  }
 }
 
 // ---- launching ----------------------------------------------------------------------------------------------------
@@ -173,7 +214,7 @@ std::chrono::milliseconds ProcessGroupHCCL::timeout_for(std::chrono::millisecond
 c10::intrusive_ptr<WorkHCCL> ProcessGroupHCCL::make_work(const Request& request, Call& call) {
   std::call_once(first_operation_, [this] { become_default_of_group(); });
   const bool p2p = c10d::isP2POp(request.op);
-  WorkHCCL::Info info{request.op, request.title, rank_, group_label(), 0, timeout_for(request.timeout)};
+  WorkHCCL::Info info{request.op, request.title, rank_, group_label(), 0, timeout_for(request.timeout), unseen_};
   std::lock_guard lock(mutex_);
   info.sequence = p2p ? ++p2p_sequence_ : ++sequence_;
   call.sequence = info.sequence;
@@ -637,7 +678,8 @@ void ProcessGroupHCCL::startCoalescing() {
 ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::endCoalescing() {
   std::vector<c10::intrusive_ptr<WorkHCCL>> parts;
   c10::Device device(kNPU, current_device());
-  WorkHCCL::Info info{OpType::COALESCED, "hccl:coalesced", rank_, group_label(), 0, timeout_for(c10d::kUnsetTimeout)};
+  WorkHCCL::Info info{
+      OpType::COALESCED, "hccl:coalesced", rank_, group_label(), 0, timeout_for(c10d::kUnsetTimeout), unseen_};
   {
     std::lock_guard lock(mutex_);
     TORCH_CHECK(coalescing_.has_value(), "endCoalescing() without startCoalescing().", suffix(ErrCode::INTERNAL));
@@ -714,11 +756,13 @@ void ProcessGroupHCCL::registerOnCompletionHook(std::function<void(std::shared_p
 void ProcessGroupHCCL::abort() { abort("it was aborted"); }
 
 void ProcessGroupHCCL::abort(const std::string& reason) {
+  unseen_->seen();
   engine()->abort(reason);
   release_buffers();
 }
 
 void ProcessGroupHCCL::shutdown() {
+  unseen_->seen();
   lanes_.drain();
   leave(kPatienceAtShutdown);
 }
@@ -733,7 +777,7 @@ void ProcessGroupHCCL::leave(std::chrono::milliseconds patience) noexcept {
 void ProcessGroupHCCL::rebuild(const c10::intrusive_ptr<c10d::Store>& store) {
   abort("it is being rebuilt");
   lanes_.drain();
-  auto fresh = connect(store, rank_, size_, options_->timeout, make_gloo_);
+  auto fresh = connect(store, rank_, size_, options_->timeout, make_gloo_, options_->wire_options());
   std::lock_guard lock(mutex_);
   engine_ = std::move(fresh);
   ++rebuilds_;
@@ -750,15 +794,15 @@ ProcessGroupHCCL::BackendPtr ProcessGroupHCCL::split(const c10::intrusive_ptr<c1
   if (me == ranks.end()) return nullptr;
   const auto* given = dynamic_cast<const Options*>(opts.get());
   TORCH_CHECK_TYPE(given != nullptr, "split: expected ProcessGroupHCCL.Options as options.", suffix(ErrCode::TYPE));
-  return c10::make_intrusive<ProcessGroupHCCL>(store, make_gloo_, static_cast<int>(me - ranks.begin()),
-                                               static_cast<int>(ranks.size()), c10::make_intrusive<Options>(*given));
+  return make(store, make_gloo_, static_cast<int>(me - ranks.begin()), static_cast<int>(ranks.size()),
+              c10::make_intrusive<Options>(*given));
 }
 
 ProcessGroupHCCL::BackendPtr ProcessGroupHCCL::merge(const c10::intrusive_ptr<c10d::Store>& store,
                                                      const OptionsPtr& opts, const int& rank, const int& size) {
   const auto* given = dynamic_cast<const Options*>(opts.get());
   TORCH_CHECK_TYPE(given != nullptr, "merge: expected ProcessGroupHCCL.Options as options.", suffix(ErrCode::TYPE));
-  return c10::make_intrusive<ProcessGroupHCCL>(store, make_gloo_, rank, size, c10::make_intrusive<Options>(*given));
+  return make(store, make_gloo_, rank, size, c10::make_intrusive<Options>(*given));
 }
 
 std::string ProcessGroupHCCL::communicator_name(int64_t rank, bool init) {

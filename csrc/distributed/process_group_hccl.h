@@ -26,6 +26,7 @@
 #include "distributed/lanes.h"
 #include "distributed/options.h"
 #include "distributed/rendezvous.h"
+#include "distributed/unseen_errors.h"
 #include "distributed/work_hccl.h"
 
 namespace cann::hccl {
@@ -43,8 +44,15 @@ class ProcessGroupHCCL final : public c10d::Backend {
   // groups made of this one. `options` is kept, not copied.
   ProcessGroupHCCL(c10::intrusive_ptr<c10d::Store> store, GlooMaker make_gloo, int rank, int size,
                    c10::intrusive_ptr<Options> options);
+  // The same, known to close_all().
+  static c10::intrusive_ptr<ProcessGroupHCCL> make(c10::intrusive_ptr<c10d::Store> store, GlooMaker make_gloo, int rank,
+                                                   int size, c10::intrusive_ptr<Options> options);
   // Fails what is pending and waits for the lanes.
   ~ProcessGroupHCCL() override;
+
+  // What the destructor does, for every group of make() that is still alive. To be called before the interpreter goes:
+  // a lane that then drops the last reference to a tensor would ask for an interpreter lock that ends its thread.
+  static void close_all() noexcept;
 
   const std::string getBackendName() const override { return "hccl"; }
   OptionsPtr getBackendOptions() override { return options_; }
@@ -142,6 +150,7 @@ class ProcessGroupHCCL final : public c10d::Backend {
   void release_buffers() noexcept;
   // Ends the communicator, when all is well only once the peers have had what was sent to them.
   void leave(std::chrono::milliseconds patience) noexcept;
+  void close() noexcept;
   std::string group_label() const;
   // Makes the torch group that holds this backend use it as its default one, if it has none.
   void become_default_of_group() const;
@@ -149,6 +158,7 @@ class ProcessGroupHCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<Options> options_;
   const GlooMaker make_gloo_;
+  const std::shared_ptr<UnseenErrors> unseen_ = std::make_shared<UnseenErrors>(HcclEnv::get().error_handling);
   Lanes lanes_;
 
   mutable std::mutex mutex_;  // guards what follows

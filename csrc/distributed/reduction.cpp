@@ -33,6 +33,10 @@ Reduced element_of(Reduction reduction, DataType dtype) {
       return Reduced::kInt32;
     case DataType::kInt64:
       return Reduced::kInt64;
+    case DataType::kUInt64:
+      return Reduced::kUInt64;
+    case DataType::kDouble:
+      return Reduced::kFloat64;
   }
   refuse(reduction, dtype);
 }
@@ -61,14 +65,15 @@ Combine combine_of(Reduction reduction, DataType dtype) {
 }  // namespace
 
 void reduce_in_order(Reduction reduction, DataType dtype, const std::vector<const std::byte*>& parts,
-                     const std::vector<double>& factors, const std::vector<std::byte*>& outs, size_t count,
-                     bool stream) {
+                     const std::vector<double>& factors, const std::vector<std::byte*>& outs, size_t count, bool stream,
+                     int divisor) {
   const auto kernel = kernels::kernels().reduction->get(combine_of(reduction, dtype), element_of(reduction, dtype));
   if (kernel == nullptr) refuse(reduction, dtype);
   const std::vector<const void*> in(parts.begin(), parts.end());
   const std::vector<void*> out(outs.begin(), outs.end());
-  kernel({in.data(), factors.data(), static_cast<int>(in.size())}, out.data(), static_cast<int>(out.size()),
-         static_cast<int64_t>(count), stream);
+  const int parts_count = static_cast<int>(in.size());
+  kernel({in.data(), factors.data(), parts_count, divisor > 0 ? divisor : parts_count}, out.data(),
+         static_cast<int>(out.size()), static_cast<int64_t>(count), stream);
 }
 
 }  // namespace cann::hccl

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "distributed/gloo_mesh.h"
 #include "distributed/hccl_env.h"
-#include "distributed/mesh_engine.h"
 #include "distributed/shm/shm_engine.h"
 #include "distributed/two_level_engine.h"
 #include "runtime/errors.h"
@@ -153,9 +153,20 @@ std::shared_ptr<Engine> share_memory(const std::vector<Card>& cards, const std::
   return std::make_shared<ShmEngine>(block, std::move(memory), place, std::move(peers), hbm);
 }
 
-std::shared_ptr<Engine> mesh(const StorePtr& store, const std::string& name, int rank, int size,
-                             const GlooMaker& make_gloo) {
-  return std::make_shared<MeshEngine>(make_gloo(c10::make_intrusive<c10d::PrefixStore>(name, store), rank, size));
+std::shared_ptr<MeshEngine> mesh(const StorePtr& store, const std::string& name, int rank, int size,
+                                 const GlooMaker& make_gloo, const WireOptions& wire) {
+  auto gloo = std::make_shared<GlooMesh>(make_gloo(c10::make_intrusive<c10d::PrefixStore>(name, store), rank, size));
+  Transfers transfers;
+  transfers.send = [gloo](const Call& call, Span data, int peer, int tag) { return gloo->send(call, data, peer, tag); };
+  transfers.recv = [gloo](const Call& call, Span data, int peer, int tag) { return gloo->recv(call, data, peer, tag); };
+  return std::make_shared<MeshEngine>(std::move(gloo), wire, std::move(transfers));
+}
+
+void show_warnings(const HcclEnv& env) {
+  [[maybe_unused]] static const bool shown = [&env] {
+    for (const std::string& warning : env.warnings) TORCH_WARN(warning);
+    return true;
+  }();
 }
 
 Card introduction(const SharedMemory& control, const sim::Hbm* hbm) {
@@ -174,7 +185,8 @@ Card introduction(const SharedMemory& control, const sim::Hbm* hbm) {
 }  // namespace
 
 std::shared_ptr<Engine> connect(const StorePtr& store, int rank, int size, std::chrono::milliseconds timeout,
-                                const GlooMaker& make_gloo) {
+                                const GlooMaker& make_gloo, const WireOptions& wire) {
+  show_warnings(HcclEnv::get());
   if (const auto limit = HcclEnv::get().connect_timeout) timeout = std::min(timeout, std::chrono::milliseconds(*limit));
   Meeting meeting(store, rank, size, timeout);
   sim::Hbm* hbm = size > 1 ? shared_hbm() : nullptr;
@@ -188,7 +200,7 @@ std::shared_ptr<Engine> connect(const StorePtr& store, int rank, int size, std::
   const TwoLevelEngine::Hosts hosts = hosts_of(cards);
   const bool even =
       std::all_of(hosts.begin(), hosts.end(), [&](const auto& ranks) { return ranks.size() == hosts[0].size(); });
-  if (!even || hosts[0].size() == 1) return mesh(store, "all", rank, size, make_gloo);
+  if (!even || hosts[0].size() == 1) return mesh(store, "all", rank, size, make_gloo, wire);
   const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const auto& ranks) {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   });
@@ -208,12 +220,14 @@ std::shared_ptr<Engine> connect(const StorePtr& store, int rank, int size, std::
     TORCH_WARN_ONCE(
         "The ranks of a host cannot share memory and exchange messages instead, which is much slower: rank ",
         first - problems.begin(), " says: ", *first);
-    return mesh(store, "all", rank, size, make_gloo);
+    // Inside a host no link is slow.
+    const WireOptions exact{wire.algorithms, {}};
+    return mesh(store, "all", rank, size, make_gloo, hosts.size() == 1 ? exact : wire);
   }
   if (hosts.size() == 1) return local;
-  auto all = mesh(store, "all", rank, size, make_gloo);
+  auto all = mesh(store, "all", rank, size, make_gloo, wire);
   auto rail = mesh(store, fmt::format("rail{}", place), static_cast<int>(host - hosts.begin()),
-                   static_cast<int>(hosts.size()), make_gloo);
+                   static_cast<int>(hosts.size()), make_gloo, wire);
   return std::make_shared<TwoLevelEngine>(hosts, rank, std::move(local), std::move(rail), std::move(all));
 }
 

@@ -2,9 +2,9 @@
 // How the ranks of a group find each other: what kind of engine connects them, and the making of it.
 //
 // Ranks of one host share memory; ranks of several hosts exchange messages through Gloo, in two levels where the hosts
-// have equally many ranks, and more than one. What is one host is told by
-// the kernel's boot id and by the namespaces and the user of the process, so that two containers or network namespaces
-// on one machine count as two hosts.
+// have equally many ranks, and more than one. What is one host is told by the kernel's boot id
+// and by the namespaces and the user of the process, so that two containers or network namespaces on one machine count
+// as two hosts.
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -13,7 +13,7 @@
 #include <functional>
 #include <memory>
 
-#include "distributed/engine.h"
+#include "distributed/mesh_engine.h"
 
 namespace cann::hccl {
 
@@ -21,9 +21,10 @@ namespace cann::hccl {
 using GlooMaker =
     std::function<c10::intrusive_ptr<c10d::Backend>(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size)>;
 
-// The engine of a group. All its ranks must call with the same store, to whose keys nobody else writes. Raises
-// DistBackendError naming the ranks that have not come within `timeout`, or HCCL_CONNECT_TIMEOUT if that is less.
+// The engine of a group; `wire` says how it is to carry what goes from host to host. All its ranks must call with the
+// same store, to whose keys nobody else writes, and the same `wire`. Raises DistBackendError naming the ranks that have
+// not come within `timeout`, or HCCL_CONNECT_TIMEOUT if that is less.
 std::shared_ptr<Engine> connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                std::chrono::milliseconds timeout, const GlooMaker& make_gloo);
+                                std::chrono::milliseconds timeout, const GlooMaker& make_gloo, const WireOptions& wire);
 
 }  // namespace cann::hccl

@@ -101,12 +101,14 @@ void WorkHCCL::succeed() {
 
 void WorkHCCL::fail(std::exception_ptr error, c10d::WorkResult result) {
   finished_ = std::chrono::steady_clock::now();
+  if (watched_) info_.unseen->seen();
   try {
     future_->setError(std::move(error));
     future_result_->markCompleted(static_cast<int64_t>(result));
   } catch (const std::exception& raised) {
     TORCH_WARN("a callback on the future of ", describe(), " failed: ", raised.what());
   }
+  info_.unseen->failed(failure());
 }
 
 void WorkHCCL::on_finished(std::function<void(WorkHCCL&)> callback) {
@@ -156,7 +158,10 @@ bool WorkHCCL::wait(std::chrono::milliseconds timeout) {
     check_interrupt();
     lock.lock();
   }
-  if (exception_) std::rethrow_exception(exception_);
+  if (exception_) {
+    info_.unseen->seen();
+    std::rethrow_exception(exception_);
+  }
   return true;
 }
 

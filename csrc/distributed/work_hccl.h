@@ -14,6 +14,7 @@
 #include <string>
 
 #include "distributed/engine.h"
+#include "distributed/unseen_errors.h"
 
 namespace cann::hccl {
 
@@ -27,6 +28,7 @@ class WorkHCCL final : public c10d::Work {
     std::string group;
     uint64_t sequence = 0;
     std::chrono::milliseconds timeout{0};
+    std::shared_ptr<UnseenErrors> unseen;  // of the process group
   };
 
   // `outputs` is what result() and the future give; `device` the card they are on.
@@ -51,7 +53,11 @@ class WorkHCCL final : public c10d::Work {
   bool isSuccess() const override { return future_->completed() && !future_->hasError(); }
   std::vector<at::Tensor> result() override;
   int sourceRank() const override { return source_.load(); }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  // Who has the future is told of a failure by it.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    watched_ = true;
+    return future_;
+  }
   // Completes with a WorkResult when the work finishes; never holds an exception.
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override { return future_result_; }
   // Milliseconds from the start of the operation to its end. Raises before the end.
@@ -75,6 +81,7 @@ class WorkHCCL final : public c10d::Work {
   const c10::Device device_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> future_result_;
+  std::atomic<bool> watched_{false};
   std::atomic<int> source_{-1};
   std::chrono::steady_clock::time_point started_;
   std::chrono::steady_clock::time_point finished_;

@@ -10,6 +10,7 @@
 // work. Pointers need no alignment beyond the element's. Results do not depend on the number of threads unless the
 // family says so; between instruction sets they may differ in the last bits (a fused multiply-add rounds once).
 
+#include "kernels/conversion.h"
 #include "kernels/dropout.h"
 #include "kernels/gradients.h"
 #include "kernels/normalization.h"
@@ -24,6 +25,7 @@ namespace cann::kernels {
 // One instruction set's kernels.
 struct Kernels {
   sim::CpuCapability capability;
+  const ConversionKernels* conversion;
   const DropoutKernels* dropout;
   const GradientKernels* gradients;
   const NormalizationKernels* normalization;

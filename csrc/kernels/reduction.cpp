@@ -76,9 +76,9 @@ CANN_INLINE void write(T* out, const T* values, size_t bytes, bool stream) {
   for (size_t at = 0; at < bytes; at += sizeof(Wide)) stream_wide((char*)out + at, load_wide((const char*)values + at));
 }
 
-template <Combine kOp, class T>
-CANN_INLINE Vec finish(Vec total, int parts) {
-  return kOp == Combine::kAverage ? total / broadcast((float)parts) : total;
+template <Combine kOp>
+CANN_INLINE Vec finish(Vec total, int divisor) {
+  return kOp == Combine::kAverage ? total / broadcast((float)divisor) : total;
 }
 
 // Elements [i, i + kUnroll * kLanes).
@@ -97,7 +97,7 @@ CANN_INLINE void reduce_step(const Parts& in, void* const* outs, int out_count, 
     for (int u = 0; u < kUnroll; ++u) total[u] = combine<kOp>(total[u], load(part + u * kLanes), factor);
   }
   alignas(64) T result[kUnroll * kLanes];
-  for (int u = 0; u < kUnroll; ++u) store(result + u * kLanes, finish<kOp, T>(total[u], in.count));
+  for (int u = 0; u < kUnroll; ++u) store(result + u * kLanes, finish<kOp>(total[u], in.divisor));
   for (int k = 0; k < out_count; ++k) write(static_cast<T*>(outs[k]) + i, result, sizeof(result), stream);
 }
 
@@ -115,7 +115,7 @@ CANN_INLINE void reduce_tail(const Parts& in, void* const* outs, int out_count, 
     total = combine<kOp>(total, read(p), kScaled ? broadcast((float)in.factors[p]) : Vec{});
   }
   T result[kLanes];
-  store(result, finish<kOp, T>(total, in.count));
+  store(result, finish<kOp>(total, in.divisor));
   for (int k = 0; k < out_count; ++k) memcpy(static_cast<T*>(outs[k]) + i, result, n * sizeof(T));
 }
 
@@ -127,57 +127,79 @@ void reduce_floats(const Parts& in, void* const* outs, int out_count, int64_t n,
   if (stream) end_of_stream();
 }
 
-// ---- Integers: a block is accumulated in the first-level cache, which the compiler vectorises
+// ---- Integers and float64: a block is accumulated in the first-level cache, which the compiler vectorises
 
 constexpr int64_t kBlock = 1024;
 
-// Sums and products wrap, which signed arithmetic may not.
+// What sums and products are computed in: integers wrap, which signed arithmetic may not.
 template <class T>
-struct Unsigned;
+struct Arithmetic;
 template <>
-struct Unsigned<int8_t> {
+struct Arithmetic<int8_t> {
   typedef uint8_t type;
 };
 template <>
-struct Unsigned<uint8_t> {
+struct Arithmetic<uint8_t> {
   typedef uint8_t type;
 };
 template <>
-struct Unsigned<int16_t> {
+struct Arithmetic<int16_t> {
   typedef uint16_t type;
 };
 template <>
-struct Unsigned<int32_t> {
+struct Arithmetic<int32_t> {
   typedef uint32_t type;
 };
 template <>
-struct Unsigned<int64_t> {
+struct Arithmetic<int64_t> {
   typedef uint64_t type;
 };
+template <>
+struct Arithmetic<uint64_t> {
+  typedef uint64_t type;
+};
+template <>
+struct Arithmetic<double> {
+  typedef double type;
+};
+
+template <class T>
+constexpr bool kIsFloating = false;
+template <>
+constexpr bool kIsFloating<double> = true;
 
 template <Combine kOp, class T>
-CANN_INLINE T combine_integers(T total, T part) {
+CANN_INLINE T combine_scalars(T total, T part, double factor) {
   using enum Combine;
+  typedef typename Arithmetic<T>::type A;
+  if constexpr (kOp == kScaledSum) return (T)(total + part * factor);
   // Narrow operands are promoted to int, where a product of two uint16_t overflows.
-  typedef typename Unsigned<T>::type U;
-  if constexpr (kOp == kProduct) return (T)((uint64_t)(U)total * (uint64_t)(U)part);
-  if constexpr (kOp == kMin) return part < total ? part : total;
-  if constexpr (kOp == kMax) return part > total ? part : total;
-  return (T)(U)((U)total + (U)part);
+  if constexpr (kOp == kProduct && kIsFloating<T>) return total * part;
+  if constexpr (kOp == kProduct && !kIsFloating<T>) return (T)((uint64_t)(A)total * (uint64_t)(A)part);
+  // A total that is NaN stays: x != x.
+  if constexpr (kOp == kMin) return part < total || part != part ? part : total;
+  if constexpr (kOp == kMax) return part > total || part != part ? part : total;
+  return (T)(A)((A)total + (A)part);
 }
 
 template <Combine kOp, class T>
-void reduce_integers(const Parts& in, void* const* outs, int out_count, int64_t n, bool stream) {
+void reduce_scalars(const Parts& in, void* const* outs, int out_count, int64_t n, bool stream) {
+  constexpr bool kScaled = kOp == Combine::kScaledSum;
   alignas(64) T total[kBlock];
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t length = n - begin < kBlock ? n - begin : kBlock;
     memcpy(total, static_cast<const T*>(in.parts[0]) + begin, length * sizeof(T));
+    if constexpr (kScaled) {
+      for (int64_t i = 0; i < length; ++i) total[i] = (T)(total[i] * in.factors[0]);
+    }
     for (int p = 1; p < in.count; ++p) {
       const T* part = static_cast<const T*>(in.parts[p]) + begin;
-      for (int64_t i = 0; i < length; ++i) total[i] = combine_integers<kOp>(total[i], part[i]);
+      const double factor = kScaled ? in.factors[p] : 1.0;
+      for (int64_t i = 0; i < length; ++i) total[i] = combine_scalars<kOp>(total[i], part[i], factor);
     }
     if constexpr (kOp == Combine::kAverage) {
-      for (int64_t i = 0; i < length; ++i) total[i] = (T)(total[i] / in.count);
+      const T divisor = (T)in.divisor;
+      for (int64_t i = 0; i < length; ++i) total[i] = (T)(total[i] / divisor);
     }
     for (int k = 0; k < out_count; ++k) {
       write(static_cast<T*>(outs[k]) + begin, total, length * sizeof(T), stream);
@@ -186,6 +208,8 @@ void reduce_integers(const Parts& in, void* const* outs, int out_count, int64_t 
   if (stream) end_of_stream();
 }
 
+// ---- Tables: a row per reduction
+
 template <int... kOps>
 struct OpList {};
 
@@ -193,12 +217,13 @@ template <int... kOps>
 constexpr ReductionKernels make_kernels(OpList<kOps...>) {
   return {
       {{&reduce_floats<static_cast<Combine>(kOps), float>, &reduce_floats<static_cast<Combine>(kOps), Half>,
-        &reduce_floats<static_cast<Combine>(kOps), BFloat16>, &reduce_integers<static_cast<Combine>(kOps), int8_t>,
-        &reduce_integers<static_cast<Combine>(kOps), uint8_t>, &reduce_integers<static_cast<Combine>(kOps), int16_t>,
-        &reduce_integers<static_cast<Combine>(kOps), int32_t>,
-        &reduce_integers<static_cast<Combine>(kOps), int64_t>}...,
+        &reduce_floats<static_cast<Combine>(kOps), BFloat16>, &reduce_scalars<static_cast<Combine>(kOps), int8_t>,
+        &reduce_scalars<static_cast<Combine>(kOps), uint8_t>, &reduce_scalars<static_cast<Combine>(kOps), int16_t>,
+        &reduce_scalars<static_cast<Combine>(kOps), int32_t>, &reduce_scalars<static_cast<Combine>(kOps), int64_t>,
+        &reduce_scalars<static_cast<Combine>(kOps), uint64_t>, &reduce_scalars<static_cast<Combine>(kOps), double>}...,
        {&reduce_floats<Combine::kScaledSum, float>, &reduce_floats<Combine::kScaledSum, Half>,
-        &reduce_floats<Combine::kScaledSum, BFloat16>}},
+        &reduce_floats<Combine::kScaledSum, BFloat16>, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+        &reduce_scalars<Combine::kScaledSum, double>}},
       &stream_copy};
 }
 

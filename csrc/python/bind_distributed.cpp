@@ -10,6 +10,7 @@
 
 #include "distributed/dry_process_group.h"
 #include "distributed/flight_recorder.h"
+#include "distributed/hccl_env.h"
 #include "distributed/interrupt.h"
 #include "distributed/process_group_hccl.h"
 #include "python/bindings.h"
@@ -89,9 +90,12 @@ py::dict from_config(const Config& config) {
 // Only Python can make a ProcessGroupGloo: the wheel has no headers for it.
 cann::hccl::GlooMaker gloo_maker(Milliseconds timeout) {
   return [timeout](const StorePtr& store, int rank, int size) {
+    const auto& env = cann::hccl::HcclEnv::get();
+    const auto limit = env.connect_timeout.value_or(std::chrono::duration_cast<std::chrono::seconds>(timeout));
     const py::gil_scoped_acquire gil;
     const auto module = py::module_::import("torch_cann.distributed._gloo");
-    return module.attr("make_gloo")(store, rank, size, timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
+    return module.attr("make_gloo")(store, rank, size, timeout, limit, env.host_address, env.interface)
+        .cast<c10::intrusive_ptr<c10d::Backend>>();
   };
 }
 
@@ -100,7 +104,7 @@ NoGilIntrusivePtr<ProcessGroupHCCL> make_group(const StorePtr& store, int rank, 
   const py::gil_scoped_release no_gil;  // waits for the other ranks
   auto maker = gloo_maker(options->timeout);
   return NoGilIntrusivePtr<ProcessGroupHCCL>(
-      c10::make_intrusive<ProcessGroupHCCL>(store, std::move(maker), rank, size, std::move(options)));
+      ProcessGroupHCCL::make(store, std::move(maker), rank, size, std::move(options)));
 }
 
 // Runs Python's signal handlers, of which that of Ctrl-C raises. Only the main thread has any to run.
@@ -119,6 +123,7 @@ void bind_options(py::class_<ProcessGroupHCCL, NoGilIntrusivePtr<ProcessGroupHCC
       .def_property(
           "hccl_config", [](const Options& self) { return from_config(self.config()); },
           [](Options& self, const py::dict& values) { self.set_config(to_config(values)); })
+      .def_property("wire", &Options::wire, &Options::set_wire)
       .def("__copy__", [](const Options& self) { return c10::make_intrusive<Options>(self); })
       .def("__deepcopy__", [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
 }
@@ -144,6 +149,9 @@ void bind_distributed(py::module_& m) {
       },
       py::arg("includeCollectives") = true, py::arg("onlyActive") = false,
       "The flight recorder's operations; none unless TORCH_HCCL_TRACE_BUFFER_SIZE is set.");
+
+  c10d.def("_close_all", &ProcessGroupHCCL::close_all, NoGil(),
+           "Ends the communicators of all process groups that are left. For the exit of the interpreter.");
 
   py::class_<ProcessGroupHCCL, NoGilIntrusivePtr<ProcessGroupHCCL>, c10d::Backend> group(c10d, "ProcessGroupHCCL");
   bind_options(group);

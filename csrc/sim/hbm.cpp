@@ -1,19 +1,17 @@
 #include "sim/hbm.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <iterator>
 #include <stdexcept>
 #include <system_error>
-#include <utility>
 
 #include <fmt/format.h>
+
+#include "sim/memfd.h"
 
 namespace cann::sim {
 namespace {
@@ -30,36 +28,6 @@ void* map_address_range(size_t bytes, int protection) {
 
 // The one Hbm with shared memory, for the handler of fork().
 std::atomic<Hbm*> g_shared{nullptr};
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-// A sparse memfd of `bytes` whose size nobody can change: a peer that truncated it would make its users die of SIGBUS.
-int make_memfd(size_t bytes) {
-  FileDescriptor fd(memfd_create("torch_cann_hbm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  rlimit limit{};
-  // ftruncate() beyond the limit is a signal that ends the process.
-  const bool allowed =
-      getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes;
-  if (!allowed) errno = EFBIG;
-  const bool made = fd.get() >= 0 && allowed && fchmod(fd.get(), S_IRUSR | S_IWUSR) == 0 &&
-                    ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0 &&
-                    fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
-  if (!made) throw std::system_error(errno, std::generic_category(), "Cannot make shared memory for the HBM");
-  return fd.release();
-}
 
 }  // namespace
 
@@ -165,7 +133,7 @@ void Hbm::share() {
     if (Hbm* shared = g_shared.load()) shared->make_private_after_fork();
   });
   try {
-    shared_fd_.store(make_memfd(end_ - begin_), std::memory_order_release);
+    shared_fd_.store(make_memfd("torch_cann_hbm", end_ - begin_), std::memory_order_release);
   } catch (...) {
     g_shared.store(nullptr);
     throw;

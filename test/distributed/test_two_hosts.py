@@ -105,6 +105,82 @@ def test_all_operations_between_two_hosts(new_ranks, two_hosts, tmp_path) -> Non
     ranks.run(check_operations)
 
 
+def check_algorithms_agree() -> None:
+    """With HCCL_ALGO=ring for all_reduce: right, and for every reduction, dtype and size."""
+    ranks = dist.get_world_size()
+    for size in (1, 50_000, 3_000_000):
+        for dtype in (torch.float32, torch.int64):
+            tensor = torch.arange(size, device=device(), dtype=dtype) % 100
+            for operation, factor in ((dist.ReduceOp.SUM, ranks), (dist.ReduceOp.AVG, 1), (dist.ReduceOp.MAX, 1)):
+                result = tensor.clone()
+                dist.all_reduce(result, operation)
+                assert torch.equal(result, tensor * factor), (size, dtype, operation)
+
+
+def check_compression() -> None:
+    """A lossy group beside the exact default one: near the sum, equal on all ranks, and right over many steps."""
+    from torch_npu._C._distributed_c10d import ProcessGroupHCCL
+
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    tensor = torch.sin(torch.arange(500_001, device=device()) * (rank + 1.0))
+    exact = tensor.clone()
+    dist.all_reduce(exact)
+    for wire, error in (("fp16", 2e-3), ("bf16", 2e-2), ("int8", 3e-2)):
+        options = ProcessGroupHCCL.Options()
+        options.wire = wire
+        assert options.wire == wire
+        group = dist.new_group(pg_options=options)
+        result = tensor.clone()
+        dist.all_reduce(result, group=group)
+        assert 0 < (result - exact).abs().max().item() < error, wire
+        others = [torch.empty_like(result) for _ in range(ranks)]
+        dist.all_gather(others, result)
+        assert all(torch.equal(other, result) for other in others)
+        whole = torch.ones(100_000, device=device(), dtype=torch.int32)  # what is no float32 stays exact
+        dist.all_reduce(whole, group=group)
+        assert whole.unique().tolist() == [ranks]
+        dist.destroy_process_group(group)
+    assert "topk:FRACTION" in refusal(lambda: setattr(ProcessGroupHCCL.Options(), "wire", "fp8"), ValueError)
+
+
+def test_algorithms_and_compression_between_two_hosts(new_ranks, two_hosts, tmp_path) -> None:
+    ranks = new_ranks(
+        4, backend=None, LOCAL_WORLD_SIZE="2", HCCL_SOCKET_IFNAME=INTERFACE, HCCL_ALGO="level0:NA;level1:ring"
+    )
+    ranks.run(enter, two_hosts, str(tmp_path / "store"), 60.0)
+    ranks.run(check_operations)
+    ranks.run(check_algorithms_agree)
+    ranks.run(check_compression)
+
+
+def disagree_between_hosts() -> list[str]:
+    """Roots and sizes that differ, of small tensors and of large ones, on one host or between the two."""
+    import torch_npu
+
+    rank = dist.get_rank()
+    errors = []
+    for size in (10, 100_000):
+        for operation in (
+            lambda: dist.broadcast(torch.ones(size, device=device()), rank % 2),
+            lambda: dist.broadcast(torch.ones(size, device=device()), rank // 2),
+            lambda: dist.reduce(torch.ones(size, device=device()), rank // 2),
+            lambda: dist.all_reduce(torch.ones(size * (1 + rank // 2), device=device())),
+            lambda: dist.all_reduce(torch.ones(10 if rank == 3 else size + 1, device=device())),
+        ):
+            errors.append(refusal(operation, dist.DistBackendError))
+            torch_npu.distributed.reinit_process_group()
+    dist.barrier()
+    return errors
+
+
+def test_ranks_of_two_hosts_that_disagree_are_told_how(new_ranks, two_hosts, tmp_path) -> None:
+    ranks = new_ranks(4, backend=None, LOCAL_WORLD_SIZE="2", GLOO_SOCKET_IFNAME=INTERFACE)
+    ranks.run(enter, two_hosts, str(tmp_path / "store"), 20.0)
+    for errors in zip(*ranks.run(disagree_between_hosts), strict=True):
+        assert any("the ranks do not agree" in text for text in errors), errors
+        assert not any("timeout:" in text for text in errors), errors
+
+
 def reduce_over_a_cut_link() -> tuple[str, float]:
     dist.all_reduce(torch.ones(4, device=device()))
     time.sleep(1)  # the link is cut meanwhile

@@ -1,5 +1,6 @@
 """Registration of backend "hccl", and the making of its process groups."""
 
+import atexit
 import copy
 
 import torch
@@ -15,6 +16,8 @@ ProcessGroupHCCL = _distributed_c10d.ProcessGroupHCCL
 def register() -> None:
     dist.Backend.register_backend("hccl", _create, extended_api=True, devices=["npu"])
     _make_default_of_mixed_groups()
+    # Threads of groups that nobody destroyed must not meet an interpreter that is going.
+    atexit.register(_distributed_c10d._close_all)
 
 
 def _make_default_of_mixed_groups() -> None:

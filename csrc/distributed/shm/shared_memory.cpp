@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "sim/memfd.h"
+
 namespace cann::hccl {
 namespace {
 
@@ -66,17 +68,7 @@ SharedMemory::~SharedMemory() {
   if (fd_ >= 0) close(fd_);
 }
 
-SharedMemory SharedMemory::create(const char* name, size_t bytes) {
-  const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) raise_errno("cannot make shared memory");
-  if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0 ||
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    const int error = errno;
-    close(fd);
-    throw std::system_error(error, std::generic_category(), "cannot make shared memory");
-  }
-  return {fd, bytes};
-}
+SharedMemory SharedMemory::create(const char* name, size_t bytes) { return {sim::make_memfd(name, bytes), bytes}; }
 
 SharedMemory SharedMemory::open(const MemoryId& id) { return {open_memory(id), id.bytes}; }
 

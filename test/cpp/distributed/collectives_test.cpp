@@ -7,9 +7,9 @@ namespace {
 
 // Round the limits at which the engine changes its ways: inline contents, stage pieces, streaming; and odd ones.
 const std::vector<size_t> kElements{0, 1, 7, 4096, 4097, 100'003};
-const std::vector<DataType> kTypes{DataType::kFloat, DataType::kHalf,  DataType::kBFloat16,
-                                   DataType::kInt8,  DataType::kUInt8, DataType::kBool,
-                                   DataType::kInt16, DataType::kInt32, DataType::kInt64};
+const std::vector<DataType> kTypes{DataType::kFloat, DataType::kHalf,   DataType::kBFloat16, DataType::kInt8,
+                                   DataType::kUInt8, DataType::kBool,   DataType::kInt16,    DataType::kInt32,
+                                   DataType::kInt64, DataType::kUInt64, DataType::kDouble};
 
 // How the memory of the ranks lies.
 enum class Layout { kAllHbm, kAllForeign, kMixed };

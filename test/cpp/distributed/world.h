@@ -108,7 +108,11 @@ inline void fill_numbers(Span span, DataType dtype, uint64_t seed, int rank) {
       case DataType::kBFloat16:
         put(static_cast<uint16_t>(value == 2 ? 0x4000 : 0x3f80));
         break;
+      case DataType::kDouble:
+        put(static_cast<double>(value));
+        break;
       case DataType::kInt64:
+      case DataType::kUInt64:
         put(static_cast<int64_t>(value));
         break;
       case DataType::kInt32:
