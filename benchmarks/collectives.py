@@ -5,14 +5,19 @@ the slowest rank's, per operation. The table gives microseconds by the median ro
 is the faster. Sizes are those of the larger buffer (all_gather's output, reduce_scatter's input); sendrecv is half of a
 ping-pong between ranks 0 and 1. Beside the bandwidths stands what the machine can do: copies on all ranks at once.
 
+With --rate the ranks are halved over two network namespaces, which count as two hosts, joined by a link of that rate; a
+fourth subject, "fp16", is hccl with 16-bit sums on the wire. Needs root, and leaves MPICH out.
+
 MPICH takes part if mpi4py and an `mpiexec` are installed (pip install mpich mpi4py), else its columns are missing.
 
     python benchmarks/collectives.py --ranks 2 4 --sizes 4 65536 1048576 --json out.json
+    python benchmarks/collectives.py --ranks 4 --rate 1gbit --operations all_reduce --sizes 26214400
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -25,8 +30,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1] / "test" / "distributed")]
 import harness  # noqa: E402
+import namespaces  # noqa: E402
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "sendrecv")
 SIZES = (4, 4096, 65536, 1 << 20, 25 << 20, 100 << 20)
@@ -118,19 +124,33 @@ class Rank:
         torch.set_num_threads(1)
         import torch_npu  # noqa: F401 - registers the device where the entry point is not installed
 
+        if options.namespaces:
+            namespaces.enter(options.namespaces[self.rank * 2 // self.ranks])
         self.device = f"npu:{self.rank}"
         torch.npu.set_device(self.rank)
         store = os.environ["CANN_BENCH_STORE"]
         dist.init_process_group("hccl", init_method=f"file://{store}", rank=self.rank, world_size=self.ranks)
         self.gloo = dist.new_group(backend="gloo")
+        self.compressed = self.compressed_group() if options.namespaces else None
         self.dist = dist
         self.torch = torch
+
+    @staticmethod
+    def compressed_group():
+        import torch.distributed as dist
+        from torch_npu._C._distributed_c10d import ProcessGroupHCCL
+
+        options = ProcessGroupHCCL.Options()
+        options.wire = "fp16"
+        return dist.new_group(pg_options=options)
 
     def subjects(self, size: int) -> dict[str, dict[str, Callable[[], Any]]]:
         subjects = {
             "hccl": torch_operations(self.device, None, self.rank, self.ranks, size),
             "gloo": torch_operations("cpu", self.gloo, self.rank, self.ranks, size),
         }
+        if self.compressed is not None:
+            subjects["fp16"] = torch_operations(self.device, self.compressed, self.rank, self.ranks, size)
         if self.comm is not None:
             subjects["mpich"] = mpi_operations(self.comm, self.rank, self.ranks, size)
         return subjects
@@ -177,19 +197,21 @@ class Rank:
         return lambda: target.copy_(source)
 
 
-def run_ranks(options: argparse.Namespace, ranks: int, mpi: str | None) -> list[dict[str, Any]]:
-    """Starts the ranks, under mpiexec if there is one, and gives what rank 0 measured."""
+def run_ranks(ranks: int, mpi: str | None, hosts: list[str]) -> list[dict[str, Any]]:
+    """Starts the ranks, under mpiexec if there is one, in the namespaces `hosts`; gives what rank 0 measured."""
     with tempfile.TemporaryDirectory() as folder:
         result = os.path.join(folder, "result.json")
         environment = dict(
             os.environ,
             WORLD_SIZE=str(ranks),
-            LOCAL_WORLD_SIZE=str(ranks),
+            LOCAL_WORLD_SIZE=str(ranks // max(len(hosts), 1)),
             OMP_NUM_THREADS="1",
             CANN_BENCH_STORE=os.path.join(folder, "store"),
             CANN_BENCH_MPI="1" if mpi else "0",
         )
-        command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--result", result]
+        if hosts:
+            environment["GLOO_SOCKET_IFNAME"] = namespaces.INTERFACE
+        command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--result", result, "--namespaces", *hosts]
         if mpi:
             processes = [subprocess.Popen([mpi, "-n", str(ranks), *command], env=environment)]
         else:
@@ -219,7 +241,7 @@ def rows_of(results: list[dict[str, Any]]) -> list[list[str]]:
         bandwidth = row["bytes"] / ours / 1e9
         limit = row["bytes"] / statistics.median(limits[row["ranks"], row["bytes"]]) / 1e9
         cells = [f"{row['operation']} n={row['ranks']} {row['bytes']} B", f"{ours * 1e6:.1f}"]
-        for name in ("gloo", "mpich"):
+        for name in ("gloo", "mpich", "fp16"):
             known = name in medians
             cells += [f"{medians[name] * 1e6:.1f}" if known else "-", f"{medians[name] / ours:.2f}" if known else "-"]
         bus = bandwidth * BUS_FACTOR[row["operation"]](row["ranks"])
@@ -230,7 +252,7 @@ def rows_of(results: list[dict[str, Any]]) -> list[list[str]]:
 def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
     """For each other subject: the geometric mean and the least of its time over ours, over all cells."""
     found: dict[str, Any] = {}
-    for name in ("gloo", "mpich"):
+    for name in ("gloo", "mpich", "fp16"):
         ratios = {
             f"{row['operation']} n={row['ranks']} {row['bytes']} B": statistics.median(row["seconds"][name])
             / statistics.median(row["seconds"]["hccl"])
@@ -250,8 +272,10 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="bytes (default: %(default)s)")
     parser.add_argument("--operations", nargs="+", choices=OPERATIONS, default=list(OPERATIONS))
     parser.add_argument("--round-seconds", type=float, default=0.05, help="length of a round (default: %(default)s)")
+    parser.add_argument("--rate", help="halve the ranks over two hosts with a link of this rate, as tc writes it")
     parser.add_argument("--no-mpi", action="store_true", help="leave MPICH out")
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--namespaces", nargs="*", default=[], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.result is not None:
         rank = Rank(options)
@@ -260,11 +284,13 @@ def main() -> None:
             options.result.write_text(json.dumps(results), encoding="utf-8")
         rank.dist.destroy_process_group()
         return
-    mpi = None if options.no_mpi else find_mpiexec()
+    mpi = None if options.no_mpi or options.rate else find_mpiexec()
     results = []
-    for ranks in options.ranks:
-        results += run_ranks(options, ranks, mpi)
-    columns = ("operation", "hccl us", "gloo us", "/hccl", "mpich us", "/hccl", "alg GB/s", "bus GB/s", "copy GB/s")
+    with namespaces.two_namespaces(options.rate) if options.rate else contextlib.nullcontext([]) as hosts:
+        for ranks in options.ranks:
+            results += run_ranks(ranks, mpi, hosts)
+    columns = ("operation", "hccl us", *("gloo us", "/hccl", "mpich us", "/hccl", "fp16 us", "/hccl"))
+    columns += ("alg GB/s", "bus GB/s", "copy GB/s")
     harness.report(options, columns, rows_of(results), {"cells": results, "summary": summary(results)})
     for name, figures in summary(results).items():
         print(

@@ -39,13 +39,13 @@ constexpr NamedAlgorithm kNamedAlgorithms[] = {
 
 struct NamedOperation {
   std::string_view name;
-  std::optional<Collective> collective;  // nullopt: has but one algorithm
+  std::optional<MeshOperation> operation;  // nullopt: has but one algorithm
 };
 constexpr NamedOperation kNamedOperations[] = {
-    {"allreduce", Collective::kAllReduce},
-    {"reducescatter", Collective::kReduceScatter},
-    {"allgather", Collective::kAllGather},
-    {"broadcast", Collective::kBroadcast},
+    {"allreduce", MeshOperation::kAllReduce},
+    {"reducescatter", MeshOperation::kReduceScatter},
+    {"allgather", MeshOperation::kAllGather},
+    {"broadcast", MeshOperation::kBroadcast},
     {"reduce", {}},
     {"scatter", {}},
     {"alltoall", {}},
@@ -89,25 +89,25 @@ std::string level1_of(const std::string& text) {
 
 bool is_16_bit(DataType dtype) { return dtype == DataType::kHalf || dtype == DataType::kBFloat16; }
 
-Algorithm automatic(Collective collective, size_t bytes, DataType dtype, int ranks) {
-  const bool reduces = collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+Algorithm automatic(MeshOperation operation, size_t bytes, DataType dtype, int ranks) {
+  const bool reduces = operation == MeshOperation::kAllReduce || operation == MeshOperation::kReduceScatter;
   if (ranks <= kFewRanks || (reduces && is_16_bit(dtype))) return Algorithm::kDirect;
-  if (collective == Collective::kBroadcast) return Algorithm::kTree;
-  if (collective != Collective::kAllReduce) return Algorithm::kRing;
+  if (operation == MeshOperation::kBroadcast) return Algorithm::kTree;
+  if (operation != MeshOperation::kAllReduce) return Algorithm::kRing;
   return bytes <= kTreeBytes ? Algorithm::kTree : Algorithm::kHalvingDoubling;
 }
 
-// What carries out `collective` when `algorithm` was chosen.
-Algorithm possible(Algorithm algorithm, Collective collective, int ranks) {
+// What carries out `operation` when `algorithm` was chosen.
+Algorithm possible(Algorithm algorithm, MeshOperation operation, int ranks) {
   const bool power_of_two = std::has_single_bit(static_cast<unsigned>(ranks));
-  switch (collective) {
-    case Collective::kAllReduce:
+  switch (operation) {
+    case MeshOperation::kAllReduce:
       return algorithm == Algorithm::kHalvingDoubling && !power_of_two ? Algorithm::kRing : algorithm;
-    case Collective::kReduceScatter:
-    case Collective::kAllGather:
+    case MeshOperation::kReduceScatter:
+    case MeshOperation::kAllGather:
       if (algorithm == Algorithm::kHalvingDoubling) return Algorithm::kRing;
       return algorithm == Algorithm::kTree ? Algorithm::kDirect : algorithm;
-    case Collective::kBroadcast:
+    case MeshOperation::kBroadcast:
       return algorithm == Algorithm::kTree ? algorithm : Algorithm::kDirect;
   }
   return Algorithm::kDirect;
@@ -132,8 +132,8 @@ void AlgorithmChoice::parse_one(const std::string& text) {
   }
   if (known == nullptr) {
     asked_.fill(named->algorithm);
-  } else if (known->collective) {
-    asked_[static_cast<size_t>(*known->collective)] = named->algorithm;
+  } else if (known->operation) {
+    asked_[static_cast<size_t>(*known->operation)] = named->algorithm;
   } else {
     warnings_.push_back(fmt::format("{} has but one algorithm here; {} has no effect on it.", operation, algorithm));
   }
@@ -145,14 +145,14 @@ AlgorithmChoice AlgorithmChoice::parse(const std::string& text) {
   return choice;
 }
 
-Algorithm AlgorithmChoice::choose(Collective collective, size_t bytes, DataType dtype, Reduction reduction,
+Algorithm AlgorithmChoice::choose(MeshOperation operation, size_t bytes, DataType dtype, Reduction reduction,
                                   int ranks) const {
-  const auto& asked = asked_[static_cast<size_t>(collective)];
-  const Algorithm wanted = asked ? *asked : automatic(collective, bytes, dtype, ranks);
+  const auto& asked = asked_[static_cast<size_t>(operation)];
+  const Algorithm wanted = asked ? *asked : automatic(operation, bytes, dtype, ranks);
   const bool only_direct = reduction == Reduction::kPremultipliedSum;
-  const Algorithm algorithm = only_direct ? Algorithm::kDirect : possible(wanted, collective, ranks);
+  const Algorithm algorithm = only_direct ? Algorithm::kDirect : possible(wanted, operation, ranks);
   const bool small = bytes * static_cast<size_t>(ranks - 1) <= kWholeBytes;
-  const bool whole = collective == Collective::kAllReduce && algorithm == Algorithm::kDirect && small;
+  const bool whole = operation == MeshOperation::kAllReduce && algorithm == Algorithm::kDirect && small;
   return whole ? Algorithm::kWhole : algorithm;
 }
 

@@ -23,8 +23,8 @@ namespace cann::hccl {
 enum class Algorithm { kWhole, kDirect, kRing, kHalvingDoubling, kTree };
 
 // The operations that have more than one.
-enum class Collective { kAllReduce, kReduceScatter, kAllGather, kBroadcast };
-inline constexpr size_t kCollectives = 4;
+enum class MeshOperation { kAllReduce, kReduceScatter, kAllGather, kBroadcast };
+inline constexpr size_t kMeshOperations = 4;
 
 class AlgorithmChoice {
  public:
@@ -43,12 +43,12 @@ class AlgorithmChoice {
   // ranks, where every rank would talk to very many, all_reduce takes tree up to 64 KiB, else halving-doubling or ring,
   // reduce_scatter and all_gather ring, broadcast tree; but not for 16-bit types, whose partial sums others than direct
   // would round at every step. A direct all_reduce that would receive no more than 256 KiB in all is whole.
-  Algorithm choose(Collective collective, size_t bytes, DataType dtype, Reduction reduction, int ranks) const;
+  Algorithm choose(MeshOperation operation, size_t bytes, DataType dtype, Reduction reduction, int ranks) const;
 
  private:
   void parse_one(const std::string& text);
 
-  std::array<std::optional<Algorithm>, kCollectives> asked_;
+  std::array<std::optional<Algorithm>, kMeshOperations> asked_;
   std::vector<std::string> warnings_;
 };
 

@@ -329,15 +329,17 @@ void GlooMesh::abort(const std::string& reason) noexcept {
     abort_reason_ = reason;
     for (c10d::Work* work : waited_for_) work->abort();
   }
-  if (size_ == 1) return;
   // Gloo has no call that closes its connections, and peers would wait for their own timeouts. A receive that times out
-  // does close them, and the peers then fail at once; so one is made that nobody will answer.
-  try {
-    std::byte nothing{};
-    auto message = as_tensor({&nothing, 1});
-    gloo_->recv(message, (rank_ + 1) % size_, tag_of(TagKind::kNobody, 0))->wait(std::chrono::milliseconds(1));
-  } catch (const std::exception&) {
-    // expected: the time-out, or connections that are closed already
+  // does close them, and the peers then fail at once; so one is made that nobody will answer. Where a peer has closed
+  // its connection already the receive fails without that, and the next peer is tried.
+  for (int step = 1; step < size_; ++step) {
+    try {
+      std::byte nothing{};
+      auto message = as_tensor({&nothing, 1});
+      gloo_->recv(message, (rank_ + step) % size_, tag_of(TagKind::kNobody, 0))->wait(std::chrono::milliseconds(1));
+    } catch (const std::exception&) {
+      // expected: the time-out, or connections that are closed already
+    }
   }
 }
 

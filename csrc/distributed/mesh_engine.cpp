@@ -42,8 +42,8 @@ void MeshEngine::exchange(const Call& call, const Messages& outgoing, const Mess
   transport_->start(call, outgoing, incoming)->finish();
 }
 
-Algorithm MeshEngine::choose(Collective collective, const Call& call, size_t bytes) const {
-  return options_.algorithms.choose(collective, bytes, call.dtype, call.reduction, transport_->size());
+Algorithm MeshEngine::choose(MeshOperation operation, const Call& call, size_t bytes) const {
+  return options_.algorithms.choose(operation, bytes, call.dtype, call.reduction, transport_->size());
 }
 
 Plan MeshEngine::plan_all_reduce(const Call& call, Span data, size_t nominal) {
@@ -51,21 +51,21 @@ Plan MeshEngine::plan_all_reduce(const Call& call, Span data, size_t nominal) {
   if (is_compressed(options_.format, call, nominal)) {
     return compressed_sum_plan(options_.format, call, rank, n, data, residuals_, scratch_);
   }
-  return all_reduce_plan(choose(Collective::kAllReduce, call, nominal), call, rank, n, data, scratch_);
+  return all_reduce_plan(choose(MeshOperation::kAllReduce, call, nominal), call, rank, n, data, scratch_);
 }
 
 Plan MeshEngine::plan_reduce_scatter(const Call& call, const std::vector<Span>& inputs, Span output) {
-  const Algorithm algorithm = choose(Collective::kReduceScatter, call, total_of(inputs));
+  const Algorithm algorithm = choose(MeshOperation::kReduceScatter, call, total_of(inputs));
   return reduce_scatter_plan(algorithm, call, transport_->rank(), transport_->size(), inputs, output, scratch_);
 }
 
 Plan MeshEngine::plan_all_gather(const Call& call, const std::vector<Span>& parts) {
-  const Algorithm algorithm = choose(Collective::kAllGather, call, total_of(parts));
+  const Algorithm algorithm = choose(MeshOperation::kAllGather, call, total_of(parts));
   return all_gather_plan(algorithm, transport_->rank(), transport_->size(), parts);
 }
 
 Plan MeshEngine::plan_broadcast(const Call& call, Span data) {
-  const Algorithm algorithm = choose(Collective::kBroadcast, call, data.bytes);
+  const Algorithm algorithm = choose(MeshOperation::kBroadcast, call, data.bytes);
   return broadcast_plan(algorithm, transport_->rank(), transport_->size(), call.root, data);
 }
 

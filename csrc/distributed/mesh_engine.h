@@ -69,7 +69,7 @@ class MeshEngine final : public Engine {
   Messages to_all(Span data) const { return Messages(ranks(), data); }
   size_t ranks() const { return static_cast<size_t>(transport_->size()); }
   size_t me() const { return static_cast<size_t>(transport_->rank()); }
-  Algorithm choose(Collective collective, const Call& call, size_t bytes) const;
+  Algorithm choose(MeshOperation operation, const Call& call, size_t bytes) const;
   // Runs the plan that `make` gives, with fresh scratch memory.
   template <typename Make>
   void run(const Call& call, Make&& make);

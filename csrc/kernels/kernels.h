@@ -25,7 +25,6 @@ namespace cann::kernels {
 // One instruction set's kernels.
 struct Kernels {
   sim::CpuCapability capability;
-  const ConversionKernels* conversion;
   const DropoutKernels* dropout;
   const GradientKernels* gradients;
   const NormalizationKernels* normalization;
@@ -33,6 +32,7 @@ struct Kernels {
   const PointwiseKernels* pointwise;
   const ReductionKernels* reduction;
   const SoftmaxKernels* softmax;
+  const ConversionKernels* conversion;
 };
 
 // The set in use. Raises std::invalid_argument when TORCH_CANN_CPU_CAPABILITY asks for what this CPU does not have.

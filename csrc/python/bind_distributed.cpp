@@ -91,7 +91,7 @@ py::dict from_config(const Config& config) {
 cann::hccl::GlooMaker gloo_maker(Milliseconds timeout) {
   return [timeout](const StorePtr& store, int rank, int size) {
     const auto& env = cann::hccl::HcclEnv::get();
-    const auto limit = env.connect_timeout.value_or(std::chrono::duration_cast<std::chrono::seconds>(timeout));
+    const Milliseconds limit = env.connect_timeout ? Milliseconds(*env.connect_timeout) : timeout;
     const py::gil_scoped_acquire gil;
     const auto module = py::module_::import("torch_cann.distributed._gloo");
     return module.attr("make_gloo")(store, rank, size, timeout, limit, env.host_address, env.interface)

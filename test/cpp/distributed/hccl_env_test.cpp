@@ -87,7 +87,7 @@ TEST(HcclEnv, WhatIsOddIsWarnedAbout) {
   ASSERT_EQ(env.warnings.size(), 5u);
 }
 
-Algorithm chosen(const AlgorithmChoice& choice, size_t bytes, int ranks, Collective what = Collective::kAllReduce,
+Algorithm chosen(const AlgorithmChoice& choice, size_t bytes, int ranks, MeshOperation what = MeshOperation::kAllReduce,
                  DataType dtype = DataType::kFloat, Reduction reduction = Reduction::kSum) {
   return choice.choose(what, bytes, dtype, reduction, ranks);
 }
@@ -99,22 +99,22 @@ TEST(AlgorithmChoice, AutomaticBySizeAndRanks) {
   EXPECT_EQ(chosen(none, 1000, 16), Algorithm::kTree);
   EXPECT_EQ(chosen(none, 1 << 20, 16), Algorithm::kHalvingDoubling);
   EXPECT_EQ(chosen(none, 1 << 20, 12), Algorithm::kRing);
-  EXPECT_EQ(chosen(none, 1 << 20, 16, Collective::kAllReduce, DataType::kHalf), Algorithm::kDirect);
-  EXPECT_EQ(chosen(none, 1 << 20, 16, Collective::kBroadcast), Algorithm::kTree);
-  EXPECT_EQ(chosen(none, 1 << 20, 16, Collective::kAllGather), Algorithm::kRing);
+  EXPECT_EQ(chosen(none, 1 << 20, 16, MeshOperation::kAllReduce, DataType::kHalf), Algorithm::kDirect);
+  EXPECT_EQ(chosen(none, 1 << 20, 16, MeshOperation::kBroadcast), Algorithm::kTree);
+  EXPECT_EQ(chosen(none, 1 << 20, 16, MeshOperation::kAllGather), Algorithm::kRing);
 }
 
 TEST(AlgorithmChoice, WhatTheUserAsksFor) {
   const auto ring = AlgorithmChoice::parse("level0:NA;level1:ring");
   EXPECT_EQ(chosen(ring, 4, 2), Algorithm::kRing);
-  EXPECT_EQ(chosen(ring, 4, 2, Collective::kBroadcast), Algorithm::kDirect);
-  EXPECT_EQ(chosen(ring, 1 << 20, 4, Collective::kAllReduce, DataType::kFloat, Reduction::kPremultipliedSum),
+  EXPECT_EQ(chosen(ring, 4, 2, MeshOperation::kBroadcast), Algorithm::kDirect);
+  EXPECT_EQ(chosen(ring, 1 << 20, 4, MeshOperation::kAllReduce, DataType::kFloat, Reduction::kPremultipliedSum),
             Algorithm::kDirect);
   const auto one = AlgorithmChoice::parse("allreduce=level0:NA;level1:H-D_R/allgather=level0:NA;level1:ring");
   EXPECT_EQ(chosen(one, 1 << 20, 4), Algorithm::kHalvingDoubling);
   EXPECT_EQ(chosen(one, 1 << 20, 3), Algorithm::kRing);
-  EXPECT_EQ(chosen(one, 1 << 20, 4, Collective::kAllGather), Algorithm::kRing);
-  EXPECT_EQ(chosen(one, 1 << 20, 4, Collective::kReduceScatter), Algorithm::kDirect);
+  EXPECT_EQ(chosen(one, 1 << 20, 4, MeshOperation::kAllGather), Algorithm::kRing);
+  EXPECT_EQ(chosen(one, 1 << 20, 4, MeshOperation::kReduceScatter), Algorithm::kDirect);
   EXPECT_TRUE(one.warnings().empty());
   EXPECT_EQ(AlgorithmChoice::parse("alltoall=level0:NA;level1:ring").warnings().size(), 1u);
   for (const char* wrong : {"ring", "level0:ring;level1:ring", "level1:", "sum=level0:NA;level1:ring", "a:b"}) {
