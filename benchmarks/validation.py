@@ -95,7 +95,8 @@ def _layout(row: dict[str, Any]) -> Any:
     from torch_cann.plan.layout import Layout
 
     p = row["parallel"]
-    graph = row["framework"].startswith("MindSpore")  # its parallel optimizer also shards gradients
+    # MindSpore's parallel optimizer also shards gradients, except those that a pipeline adds up.
+    shards_gradients = row["framework"].startswith("MindSpore") and row["parallel"].get("pp") == 1
     text = row["recompute"] if isinstance(row.get("recompute"), str) else ""
     flags = set(row.get("extra_flags") or [])
     overlap = set(p.get("overlap") or [])
@@ -120,7 +121,7 @@ def _layout(row: dict[str, Any]) -> Any:
         dp=dp,
         vpp=p.get("vpp_chunks") or ((layers // pp) // chunk if chunk else 1),
         sequence_parallel=tp > 1 and p.get("sp") is not False,
-        zero=2 if graph else 1 if p.get("zero1") else 0,
+        zero=2 if shards_gradients else 1 if p.get("zero1") else 0,
         reuse_master="reuse-fp32-param" in text,
         recompute_activation="activation-function" in text,
         recompute=_recompute(row),
@@ -133,6 +134,9 @@ def _layout(row: dict[str, Any]) -> Any:
         fused_norm=not flags or "use-fused-rmsnorm" in flags,
         fused_rotary=not flags or "use-fused-rotary-pos-emb" in flags,
         fused_gated=not flags or "use-fused-swiglu" in flags,
+        # Megatron's defaults are all_gather and one expert after another; rows without flags are taken to have both.
+        dispatcher="alltoall" if not flags or "moe-token-dispatcher-type" in flags else "allgather",
+        grouped_experts=not flags or "moe-grouped-gemm" in flags,
         fp16=row["dtype"] == "fp16",
         rotary=bool(row["model"]["glu"]),
         dropout=old,

@@ -122,6 +122,7 @@ py::dict to_dict(const sim::Soc& soc) {
   d["cube_mhz"] = soc.cube_freq_mhz;
   d["peak_fp16_tflops"] = soc.peak_fp16_tflops;
   d["fp32_ratio"] = soc.fp32_ratio;
+  d["bf16_cube"] = static_cast<bool>(soc.bf16_cube);
   d["hbm_bytes"] = soc.hbm_bytes;
   d["usable_hbm_bytes"] = soc.usable_hbm_bytes;
   d["hbm_gbps"] = soc.hbm_gbps;

@@ -11,9 +11,11 @@ namespace {
 enum class Kind : uint8_t {
   kUnknown,
   kFree,
-  kMatmul,     // inputs a, b
-  kAddMatmul,  // inputs bias, a, b
-  kLinear,     // inputs x, weight [out, in]
+  kMatmul,                   // inputs a, b
+  kAddMatmul,                // inputs bias, a, b
+  kLinear,                   // inputs x, weight [out, in]
+  kGroupedMatmul,            // inputs x [rows, k], weights [groups, k, n]; rows fall on the groups evenly
+  kGroupedMatmulWeightGrad,  // inputs x [rows, k], gradient [rows, n]; output [groups, k, n]
   kConvolution,
   kConvolutionBackward,
   kAttention,
@@ -43,6 +45,9 @@ const std::unordered_map<std::string_view, Kind>& kinds() {
         {"addbmm", kAddMatmul},
         {"linear", kLinear},
         {"npu_linear", kLinear},
+        {"grouped_matmul", kGroupedMatmul},
+        {"npu_grouped_matmul", kGroupedMatmul},
+        {"grouped_matmul_weight_grad", kGroupedMatmulWeightGrad},
         {"npu_conv2d", kConvolution},
         {"npu_convolution", kConvolution},
         {"convolution", kConvolution},
@@ -196,8 +201,13 @@ const std::unordered_map<std::string_view, Kind>& kinds() {
                              "random_",
                              "nll_loss_forward",
                              "nll_loss_backward",
+                             "sort",
+                             "argsort",
+                             "topk",
+                             "histc",
                              "scatter",
                              "scatter_",
+                             "scatter_add",
                              "scatter_add_",
                              "index_add_",
                              "index_put_",
@@ -277,6 +287,20 @@ constexpr double kHiddenInFused = 0.75;
 constexpr double kComposedFactor = 3.5;
 // Fixed costs of a copy between host and card (EST, an aclrtMemcpy).
 constexpr double kHostCopyUs = 10;
+
+// One kernel for the products of all groups; `weight_grad` is the sum over each group's rows of x^T gradient.
+Cost grouped_products(const CostModel& model, const OperatorDesc& op, bool weight_grad) {
+  const TensorDesc& x = op.inputs[0];
+  const TensorDesc& groups = weight_grad ? op.outputs[0] : op.inputs[1];
+  const double count = std::max(1.0, size_from_end(groups, 2));
+  const double k = size_from_end(groups, 1), n = size_from_end(groups, 0);
+  const double rows = static_cast<double>(x.numel()) / std::max(1.0, size_from_end(x, 0));
+  const double each = rows / count;
+  return {.engine = Engine::kCube,
+          .us = weight_grad ? model.matmul_us(k, n, each, count, x.dtype) : model.matmul_us(each, n, k, count, x.dtype),
+          .flops = 2 * rows * n * k,
+          .bytes = bytes_of(op.inputs) + bytes_of(op.outputs)};
+}
 
 }  // namespace
 
@@ -401,6 +425,12 @@ Cost CostModel::cost(const OperatorDesc& op) const {
       break;
     case Kind::kLinear:
       if (tensors >= 2) return products(op, 0, true);
+      break;
+    case Kind::kGroupedMatmul:
+      if (tensors >= 2) return grouped_products(*this, op, false);
+      break;
+    case Kind::kGroupedMatmulWeightGrad:
+      if (tensors >= 2 && !op.outputs.empty()) return grouped_products(*this, op, true);
       break;
     case Kind::kConvolution:
       if (tensors >= 2 && !op.outputs.empty()) return convolution(op, false);

@@ -34,7 +34,7 @@ def test_interleaving_divides_the_bubble(chunks: int) -> None:
 
 def test_a_long_step_is_extrapolated_exactly() -> None:
     times = [schedule.StageTimes((1.0 + 0.3 * i,), (2.0 + 0.1 * i,)) for i in range(4)]
-    exact = schedule._simulate(times, 57)[0]
+    exact = schedule._simulate(times, 57)
     assert schedule.makespan(times, 57) == pytest.approx(exact)
 
 
@@ -72,7 +72,7 @@ def test_activations_of_the_published_22b_model(run_code) -> None:
     code = """
         import gc, json, torch, torch_npu
         from torch_cann.plan.layout import Layout, Model
-        from torch_cann.plan.reference import Stage
+        from torch_cann.plan.reference.stage import Stage
         model = Model(layers=2, hidden=6144, heads=64, vocab=51200, ffn=24576, gated=False)
         def gib(sequence_parallel, recompute):
             layout = Layout(sequence=2048, micro_batch=4, global_batch=4, tp=8, fp16=True, rotary=False, dropout=True,
@@ -117,7 +117,7 @@ def test_estimate_and_its_errors(npu_plan) -> None:
 def test_search_finds_what_fits(npu_plan) -> None:
     done = npu_plan("search", "--model", "llama2-7b", "--npus", "8", "--global-batch", "16", "--limit", "12")
     assert done.returncode == 0, done.stderr
-    assert "12 layouts of 8" in done.stdout
+    assert "12 of 58 layouts of 8" in done.stdout
     assert " * " in done.stdout
 
 
@@ -151,3 +151,57 @@ def test_published_a100_runs_within_three_percent(tmp_path: Path) -> None:
     assert published["rows"] == 8
     assert published["mean"] < 0.03
     assert published["naive_mean"] > 0.10
+
+
+_MONOTONE = """
+    import json, torch, torch_npu
+    from torch_cann.plan import estimate
+    from torch_cann.plan.layout import Layout, Model
+    dense = Model(layers=4, hidden=2048, heads=16, vocab=32000, ffn=5504)
+    routed = Model(layers=4, hidden=2048, heads=16, vocab=32000, ffn=5504, experts=8, top_k=2)
+    def run(model=dense, **changes):
+        layout = Layout(**({"sequence": 2048, "micro_batch": 1, "global_batch": 64, "dp": 2, "zero": 1} | changes))
+        seconds, stages = estimate.run(model, layout)
+        fullest = max(stages.values(), key=lambda stage: stage.memory["peak"]).memory
+        return {"seconds": seconds, "peak": fullest["peak_allocated"], "activations": fullest["activations"]}
+    print(json.dumps({
+        "one": run(), "eight cards": run(tp=4), "micro-batch 4": run(micro_batch=4), "recomputed": run(recompute="full"),
+        "zero 0": run(dp=4, zero=0), "zero 1": run(dp=4, zero=1), "zero 2": run(dp=4, zero=2),
+        "routed": run(routed), "ep 2": run(routed, ep=2), "sequential": run(routed, ep=2, grouped_experts=False),
+        "allgather": run(routed, ep=2, tp=2, dispatcher="allgather"), "alltoall": run(routed, ep=2, tp=2),
+    }))
+    """
+
+
+def test_layouts_trade_time_for_memory_as_they_should(run_code) -> None:
+    """No figure here is a measurement: only which of two layouts is faster or smaller."""
+    got = json.loads(run_code(_MONOTONE, TORCH_CANN_DRY_RUN="1", TORCH_CANN_HBM_MB="262144"))
+    seconds = {name: result["seconds"] for name, result in got.items()}
+    peak = {name: result["peak"] for name, result in got.items()}
+    assert seconds["one"] / 4 < seconds["eight cards"] < seconds["one"]
+    assert peak["eight cards"] < peak["one"] < peak["micro-batch 4"]
+    assert seconds["micro-batch 4"] < seconds["one"] < seconds["recomputed"]
+    assert got["recomputed"]["activations"] < got["one"]["activations"]
+    assert peak["zero 2"] < peak["zero 1"] < peak["zero 0"]
+    assert peak["ep 2"] < peak["routed"]
+    assert seconds["ep 2"] < seconds["sequential"]
+    assert seconds["routed"] > seconds["one"] and seconds["allgather"] != seconds["alltoall"]
+
+
+def test_bad_input_gets_one_sentence(npu_plan, tmp_path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text("[1, 2]")
+    cases = (
+        (["--model", "llama2-7b", "--stage-layers", "3,x"], "whole numbers with commas"),
+        (["--model", "llama2-7b", "--no-such-option"], "--help lists the options"),
+        (["--model", "llama2-7b", "--top-k", "2"], "no --experts"),
+        (["--model", "mixtral-8x7b", "--top-k", "9"], "1 to 8 experts"),
+        (["--model", "mixtral-8x7b", "--ep", "3", "--npus", "6"], "does not divide"),
+        (["--config", str(config)], "no table of names"),
+        (["--model", "llama2-7b", "--soc", "Ascend1"], "Ascend1"),
+        (["--model", "llama2-7b", "--pp", "5", "--npus", "5"], "--stage-layers"),
+    )
+    for arguments, message in cases:
+        result = npu_plan("estimate", *arguments)
+        assert result.returncode not in (0, 3), arguments
+        assert message in result.stderr and len(result.stderr.strip().splitlines()) == 1, result.stderr

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from torch_cann import _C
 from torch_cann.plan import analysis, calibration, explain, html, perfetto, report, shapes, tables
 from torch_cann.plan.errors import PlanError
+from torch_cann.plan.layout import Layout
 from torch_cann.plan.ranks import difference, discover, mirror_of, run_ranks
 from torch_cann.plan.script import Job, Trace
 
@@ -30,14 +31,21 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
         "--soc", default="Ascend910B2", help="chip, for example Ascend910B2; `npu-plan chips` lists them"
     )
     parser.add_argument("--soc-file", help="TOML files with further chips or other figures, separated by colons")
-    parser.add_argument("--hbm-mb", help="usable HBM per card in MiB, in place of the chip's")
+    parser.add_argument("--hbm-mb", type=_positive, help="usable HBM per card in MiB, in place of the chip's")
     parser.add_argument("--calibration", type=float, help="measured over modelled step time of your own machine")
     parser.add_argument("--json", type=Path, help="write the report there")
     parser.add_argument("--html", type=Path, help="write a self-contained page there")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Wrong arguments get one sentence, not the list of all options."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help lists the options\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("npu-plan", description="What a training run would do on NPUs that are not there.")
+    parser = _Parser("npu-plan", description="What a training run would do on NPUs that are not there.")
     commands = parser.add_subparsers(dest="command", required=True)
 
     run = commands.add_parser("run", help="run a training script dry")
@@ -115,6 +123,9 @@ def _estimate(arguments: argparse.Namespace) -> int:
 
     model, layout = shapes.model_of(arguments), shapes.layout_of(arguments)
     summary = estimate.summarize(model, layout, calibration.given(arguments.calibration))
+    if arguments.hbm_mb:
+        for rank in summary["ranks"]:
+            rank["memory"]["capacity"] = arguments.hbm_mb << 20
     summary["mirror"] = (
         f"Pipeline bubble {summary['bubble']:.1%}; stages run: {len(summary['ranks'])} of {layout.pp}, the others are equal."
     )
@@ -124,10 +135,22 @@ def _estimate(arguments: argparse.Namespace) -> int:
         memory = over[0]["memory"]
         raise PlanError(
             f"rank {over[0]['rank']} needs {memory['peak'] / 2**30:.1f} GiB of {memory['capacity'] / 2**30:.1f}: "
-            "try more tensor or pipeline parallelism, --zero 1 or --recompute full",
+            f"try {_remedies(layout)}",
             _DOES_NOT_FIT,
         )
     return 0
+
+
+def _remedies(layout: Layout) -> str:
+    """What takes less memory and is not in use yet."""
+    ways = ["more tensor or pipeline parallelism"]
+    if layout.dp * layout.cp > 1 and layout.zero < 2:
+        ways.append(f"--zero {layout.zero + 1}")
+    if layout.micro_batch > 1:
+        ways.append("a smaller --micro-batch")
+    if layout.recompute != "full":
+        ways.append("--recompute full")
+    return " or ".join([", ".join(ways[:-1]), ways[-1]]) if len(ways) > 1 else ways[0]
 
 
 def _search(arguments: argparse.Namespace) -> int:
@@ -135,10 +158,11 @@ def _search(arguments: argparse.Namespace) -> int:
 
     model, base = shapes.model_of(arguments), shapes.layout_of(arguments)
     factor = calibration.given(arguments.calibration).factor
-    found = search.search(model, base, arguments.npus, factor, arguments.limit)
+    capacity = arguments.hbm_mb << 20 if arguments.hbm_mb else None
+    found, possible = search.search(model, base, arguments.npus, factor, arguments.limit, capacity)
     tokens = base.global_batch * base.sequence
     best = {id(candidate) for candidate in search.frontier(found)}
-    print(f"{len(found)} layouts of {arguments.npus} x {arguments.soc}; * is on the frontier of time and memory")
+    print(f"{len(found)} of {possible} layouts of {arguments.npus} x {arguments.soc}; * is on the frontier of time and memory")
     for candidate in found[:20]:
         mark = "*" if id(candidate) in best else " "
         fits = "" if candidate.fits else "  does not fit"

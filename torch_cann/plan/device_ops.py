@@ -31,8 +31,8 @@ _SCHEMAS = {
     "npu_dropout_add": "(Tensor x, Tensor residual) -> (Tensor, Tensor)",
     "npu_dropout_backward": "(Tensor grad, Tensor mask) -> Tensor",
     "npu_apply_adam_w": "(Tensor(a!) master, Tensor(b!) first, Tensor(c!) second, Tensor grad) -> ()",
-    "npu_moe_token_permute": "(Tensor x, int rows) -> Tensor",
-    "npu_moe_token_unpermute": "(Tensor x, int rows) -> Tensor",
+    "grouped_matmul": "(Tensor x, Tensor w) -> Tensor",
+    "grouped_matmul_weight_grad": "(Tensor x, Tensor grad, int experts) -> Tensor",
 }
 
 
@@ -70,8 +70,8 @@ _META = {
     "npu_dropout_add": lambda x, residual: (torch.empty_like(x), x.new_empty(x.shape, dtype=torch.bool)),
     "npu_dropout_backward": lambda grad, mask: torch.empty_like(grad),
     "npu_apply_adam_w": lambda master, first, second, grad: None,
-    "npu_moe_token_permute": lambda x, rows: x.new_empty((rows, x.shape[1])),
-    "npu_moe_token_unpermute": lambda x, rows: x.new_empty((rows, x.shape[1])),
+    "grouped_matmul": lambda x, w: x.new_empty((x.shape[0], w.shape[2])),
+    "grouped_matmul_weight_grad": lambda x, grad, experts: x.new_empty((experts, x.shape[1], grad.shape[1])),
 }
 
 for _name, _schema in _SCHEMAS.items():
@@ -99,8 +99,12 @@ class Group:
         return self._group._allgather_base(out, x)
 
     def reduce_scatter(self, x: Tensor) -> tuple[Tensor, Any]:
+        """(this rank's part of the sum along dimension 0, work to wait for)"""
         out = x.new_empty((x.shape[0] // self.size, *x.shape[1:]))
-        return out, self._group._reduce_scatter_base(out, x)
+        return out, self.reduce_scatter_into(out, x)
+
+    def reduce_scatter_into(self, out: Tensor, x: Tensor) -> Any:
+        return self._group._reduce_scatter_base(out, x)
 
     def all_reduce(self, x: Tensor) -> Any:
         return self._group.allreduce([x])

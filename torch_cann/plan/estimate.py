@@ -15,7 +15,7 @@ from torch_cann.plan import schedule
 from torch_cann.plan.calibration import Calibration
 from torch_cann.plan.errors import PlanError
 from torch_cann.plan.layout import Layout, Model, check
-from torch_cann.plan.reference import Stage
+from torch_cann.plan.reference.stage import Stage
 
 _sim = _C._sim
 _GIB = 2**30
@@ -148,7 +148,6 @@ def _run_stage(model: Model, layout: Layout, index: int) -> StageResult:
             "capacity": _sim.soc()["usable_hbm_bytes"],
         },
     )
-    Stage.current = None
     return result
 
 
@@ -156,11 +155,11 @@ def _end_of_step(stage: Stage, layout: Layout, backward: float, forward: float) 
     """Seconds that reduction of gradients and gathering of parameters add to the step, and of the update."""
     if layout.overlap_gradients and stage.groups.data.size > 1:
         output = stage.forward(0)
-        stage.reducing = True
+        stage.overlap_reductions(True)
         started = _now()
         stage.backward(output)
         stage.finish_reductions()
-        stage.reducing = False
+        stage.overlap_reductions(False)
         reduction = max(0.0, _now() - started - backward)
     else:
         started = _now()
@@ -238,6 +237,7 @@ def summarize(model: Model, layout: Layout, calibration: Calibration) -> dict[st
         "tokens_per_second_and_npu": tokens / seconds / layout.world,
         "model_flops_utilization": mfu,
         "bubble": schedule.bubble(times, layout.micro_batches),
+        "pipeline": schedule.picture(times, layout.micro_batches) if layout.pp > 1 else [],
         "ranks": [
             {
                 "rank": result.stage * layout.tp * layout.cp * layout.dp,
@@ -259,4 +259,14 @@ def summarize(model: Model, layout: Layout, calibration: Calibration) -> dict[st
             for result in results.values()
         ],
         "assumptions": [],
+        "notes": _notes(layout, soc),
     }
+
+
+def _notes(layout: Layout, soc: dict[str, Any]) -> list[str]:
+    notes = []
+    if not layout.fp16 and not soc["bf16_cube"]:
+        notes.append(
+            f"{soc['name']} multiplies bfloat16 in float32, at {soc['fp32_ratio']:g} of the fp16 peak: --dtype fp16 is faster"
+        )
+    return notes

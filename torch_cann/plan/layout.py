@@ -30,6 +30,7 @@ class Model:
     window_share: float = 1.0  # share of the layers that have the window
     latent_rank: int = 0  # width of multi-head latent attention's keys and values (DeepSeek-V2: 512); 0: none
     rope_dim: int = 64  # its rotary part
+    query_rank: int = 0  # width of its queries' narrow vector (DeepSeek-V3: 1536); 0: none
     post_norms: int = 0  # further norms per layer, as in Gemma 2
     linear_bias: bool = False
 
@@ -51,7 +52,12 @@ class Model:
         if not self.latent:
             return self.hidden * self.head * (2 * self.heads + 2 * self.kv)
         narrow = self.hidden * (self.latent_rank + self.rope_dim) + self.latent_rank * self.heads * 2 * self.head
-        return narrow + self.hidden * self.heads * (2 * self.head + self.rope_dim)
+        queries = self.heads * (self.head + self.rope_dim)
+        if self.query_rank:
+            queries = self.query_rank * (queries + self.hidden)
+        else:
+            queries *= self.hidden
+        return narrow + queries + self.hidden * self.heads * self.head
 
     @property
     def matmul_parameters(self) -> float:
@@ -67,7 +73,9 @@ class Model:
 
     def flops_per_token(self, sequence: int) -> float:
         """Model FLOPs, forward and backward, causal attention, no recomputation: what MFU is defined by."""
-        return 6 * self.matmul_parameters + 6 * sequence * self.heads * self.head * self.layers
+        # Of queries' and values' width; those of latent attention differ by the rotary part.
+        head = self.head + self.rope_dim / 2 if self.latent else self.head
+        return 6 * self.matmul_parameters + 6 * sequence * self.heads * head * self.layers
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class Layout:
     vpp: int = 1  # model chunks per pipeline stage
     sequence_parallel: bool = True
     zero: int = 0  # over the data-parallel ranks: 1 optimizer states, 2 gradients too
-    recompute: str = "none"  # none, selective (attention scores), attention (all but attention), full
+    recompute: str = "none"  # none, selective (attention scores, where attention is not fused), full
     stage_layers: tuple[int, ...] = ()  # uneven stages
     fused_collectives: bool = False  # MC2: matrix products fused with the tensor-parallel collectives
     overlap_gradients: bool = False
@@ -101,6 +109,8 @@ class Layout:
     rotary: bool = True
     dropout: bool = False  # in attention and before the residual sums
     fused_softmax: bool = False  # scale, mask and softmax in one kernel, where attention is not fused as a whole
+    dispatcher: str = "alltoall"  # how tokens reach their experts: alltoall, allgather
+    grouped_experts: bool = True  # all local experts in one kernel, else one after another
     recompute_activation: bool = False  # the feedforward's nonlinearity is computed again in backward
 
     @property
@@ -132,7 +142,10 @@ def check(model: Model, layout: Layout) -> None:
                 f"the stages' layers {list(layout.stage_layers)} must be {layout.pp} numbers that sum up to {model.layers}"
             )
     elif model.layers % (layout.pp * layout.vpp):
-        raise PlanError(f"{layout.pp} stages of {layout.vpp} chunks do not divide the {model.layers} layers")
+        raise PlanError(
+            f"{layout.pp} stages of {layout.vpp} chunks do not divide the {model.layers} layers; "
+            "--stage-layers can spread them unevenly"
+        )
     if layout.global_batch % (layout.dp * layout.micro_batch):
         raise PlanError(
             f"{layout.dp} data-parallel ranks of micro-batch {layout.micro_batch} do not divide the global batch "
@@ -146,8 +159,12 @@ def check(model: Model, layout: Layout) -> None:
         raise PlanError(
             f"expert parallelism {layout.ep} does not divide the {layout.dp * layout.cp} data-parallel ranks"
         )
-    if layout.recompute not in ("none", "selective", "attention", "full"):
-        raise PlanError(f"recompute is none, selective, attention or full, not {layout.recompute!r}")
+    if layout.recompute not in ("none", "selective", "full"):
+        raise PlanError(f"recompute is none, selective or full, not {layout.recompute!r}")
+    if layout.zero not in (0, 1, 2):
+        raise PlanError(f"zero is 0, 1 or 2, not {layout.zero}: sharded parameters are not in the program")
+    if layout.dispatcher not in ("alltoall", "allgather"):
+        raise PlanError(f"dispatcher is alltoall or allgather, not {layout.dispatcher!r}")
 
 
 def with_fields(layout: Layout, **changes: Any) -> Layout:

@@ -108,6 +108,7 @@ def text(report: dict[str, Any], title: str) -> str:
     if any(rank["operators"] for rank in report["ranks"]):
         lines += _tables(report)
     lines += _assumptions(report)
+    lines += [f"  Note: {note}" for note in report.get("notes", ())]
     if report.get("mirror"):
         lines += ["", f"  {report['mirror']}"]
     return "\n".join(lines)

@@ -46,7 +46,11 @@ def in_flight(stage: int, stages: int, chunks: int, micro_batches: int) -> int:
     return most
 
 
-def _simulate(times: list[StageTimes], micro_batches: int) -> tuple[float, list[float]]:
+# A stage's turn: stage, forward or not, chunk, micro-batch, start and end in seconds.
+Turn = tuple[int, bool, int, int, float, float]
+
+
+def _simulate(times: list[StageTimes], micro_batches: int, turns: list[Turn] | None = None) -> float:
     stages, chunks = len(times), len(times[0].forward)
     programs = [order(stage, stages, chunks, micro_batches) for stage in range(stages)]
     done: dict[tuple[bool, int, int], float] = {}  # (is forward, virtual stage, micro-batch) -> end
@@ -69,9 +73,22 @@ def _simulate(times: list[StageTimes], micro_batches: int) -> tuple[float, list[
                 took = (times[stage].forward if forward else times[stage].backward)[chunk]
                 clocks[stage] = max(clocks[stage], ready) + took
                 done[(forward, virtual, batch)] = clocks[stage]
+                if turns is not None:
+                    turns.append((stage, forward, chunk, batch, clocks[stage] - took, clocks[stage]))
                 position[stage] += 1
                 progress = True
-    return max(clocks), clocks
+    return max(clocks)
+
+
+def picture(times: list[StageTimes], micro_batches: int, most: int = 3000) -> list[Turn]:
+    """The turns of a step, of its first part if it has more than ``most``: enough micro-batches to fill and drain."""
+    stages, chunks = len(times), len(times[0].forward)
+    fewer = min(micro_batches, 2 * stages)
+    if 2 * fewer * stages * chunks > most:
+        return []
+    turns: list[Turn] = []
+    _simulate(times, fewer, turns)
+    return turns
 
 
 def makespan(times: list[StageTimes], micro_batches: int) -> float:
@@ -84,8 +101,8 @@ def makespan(times: list[StageTimes], micro_batches: int) -> float:
     if micro_batches > limit and (chunks == 1 or micro_batches % stages == 0):
         short = limit + micro_batches % stages if chunks == 1 else limit
         slowest = max(sum(t.forward) + sum(t.backward) for t in times)
-        return _simulate(times, short)[0] + (micro_batches - short) * slowest
-    return _simulate(times, micro_batches)[0]
+        return _simulate(times, short) + (micro_batches - short) * slowest
+    return _simulate(times, micro_batches)
 
 
 def bubble(times: list[StageTimes], micro_batches: int) -> float:

@@ -39,14 +39,22 @@ def _state_bytes(model: Model, layout: Layout) -> float:
     attention = model.attention_parameters
     dense = matrices * model.hidden * model.ffn if not model.experts else 0
     weights = model.layers * ((attention + dense) / layout.tp + experts / (layout.tp * layout.ep)) / layout.pp
-    return weights * (2 + 4 + 12 / (layout.dp * layout.cp if layout.zero else 1))
+    shards = layout.dp * layout.cp
+    return weights * (2 + 4 / (shards if layout.zero >= 2 else 1) + 12 / (shards if layout.zero else 1))
 
 
-def layouts(model: Model, base: Layout, npus: int) -> Iterator[Layout]:
-    """Layouts of exactly ``npus`` ranks that pass check(); the batch, the sequence and all flags are those of ``base``."""
-    capacity = _C._sim.soc()["usable_hbm_bytes"]
+def _promise(model: Model, layout: Layout, capacity: int) -> tuple[int, ...]:
+    """Smaller is more likely to fit and be fast: a quarter of HBM is left for activations and buffers, and what splits a
+    model costs communication, bubbles or arithmetic."""
+    crowded = _state_bytes(model, layout) > 0.75 * capacity
+    return crowded, layout.recompute != "none", layout.tp * layout.pp * layout.cp, layout.ep, -layout.micro_batch
+
+
+def layouts(model: Model, base: Layout, npus: int, capacity: int) -> Iterator[Layout]:
+    """Layouts of exactly ``npus`` ranks that pass check() and may fit in ``capacity`` bytes; the batch, the sequence and
+    all flags are those of ``base``."""
     contexts = [1] if base.sequence < 16384 else _powers(8)
-    experts = _powers(min(model.experts, 8)) if model.experts else [1]
+    experts = _powers(min(model.experts, 64)) if model.experts else [1]
     for tp, pp, cp, ep in itertools.product(_powers(8), _powers(min(model.layers, npus)), contexts, experts):
         if npus % (tp * pp * cp):
             continue
@@ -72,22 +80,26 @@ def layouts(model: Model, base: Layout, npus: int) -> Iterator[Layout]:
                 yield layout
 
 
-def search(model: Model, base: Layout, npus: int, factor: float, limit: int) -> list[Candidate]:
-    """Up to ``limit`` layouts, run and sorted: those that fit first, then by the time of a step.
+def search(
+    model: Model, base: Layout, npus: int, factor: float, limit: int, capacity: int | None = None
+) -> tuple[list[Candidate], int]:
+    """(layouts run, sorted: those that fit first, then by the time of a step; how many were possible).
 
-    Raises PlanError when no layout is possible at all.
+    Runs the ``limit`` most promising on cards of ``capacity`` bytes (None: the chip's). Raises PlanError when no layout is
+    possible at all.
     """
+    capacity = capacity or _C._sim.soc()["usable_hbm_bytes"]
+    possible = sorted(layouts(model, base, npus, capacity), key=lambda layout: _promise(model, layout, capacity))
     candidates = []
-    for layout in itertools.islice(layouts(model, base, npus), limit):
+    for layout in possible[:limit]:
         seconds, stages = estimate.run(model, layout)
         peak = max(stage.memory["peak"] for stage in stages.values())
-        capacity = next(iter(stages.values())).memory["capacity"]
         candidates.append(Candidate(layout, seconds * factor, peak, peak <= capacity))
     if not candidates:
         raise PlanError(
             f"no layout of this model on {npus} NPUs divides its heads, layers and batch and could fit in HBM"
         )
-    return sorted(candidates, key=lambda c: (not c.fits, c.seconds))
+    return sorted(candidates, key=lambda c: (not c.fits, c.seconds)), len(possible)
 
 
 def frontier(candidates: list[Candidate]) -> list[Candidate]:
