@@ -196,7 +196,7 @@ def test_bad_input_gets_one_sentence(npu_plan, tmp_path) -> None:
         (["--model", "llama2-7b", "--no-such-option"], "--help lists the options"),
         (["--model", "llama2-7b", "--top-k", "2"], "no --experts"),
         (["--model", "mixtral-8x7b", "--top-k", "9"], "1 to 8 experts"),
-        (["--model", "mixtral-8x7b", "--ep", "3", "--npus", "6"], "does not divide"),
+        (["--model", "mixtral-8x7b", "--ep", "3", "--npus", "6", "--global-batch", "6"], "the 8 experts"),
         (["--config", str(config)], "no table of names"),
         (["--model", "llama2-7b", "--soc", "Ascend1"], "Ascend1"),
         (["--model", "llama2-7b", "--pp", "5", "--npus", "5"], "--stage-layers"),

@@ -5,6 +5,6 @@ device's cost model says how long a step takes, what fills HBM and how much comm
 
 Layers, each using those before it: ``values`` (what a dry run does not know), ``script`` (one rank, one process),
 ``ranks`` (several ranks, one after another or side by side), ``analysis`` (times and memory out of their traces),
-``report`` and ``html`` and ``perfetto`` (what is shown), ``cli``. ``reference``, ``estimate`` and ``search`` run a
+``report``, ``charts``, ``html`` and ``perfetto`` (what is shown), ``cli``. ``reference``, ``estimate`` and ``search`` run a
 transformer program of their own in place of a script.
 """

@@ -129,7 +129,8 @@ def _estimate(arguments: argparse.Namespace) -> int:
     summary["mirror"] = (
         f"Pipeline bubble {summary['bubble']:.1%}; stages run: {len(summary['ranks'])} of {layout.pp}, the others are equal."
     )
-    _write(summary, "npu-plan estimate", arguments)
+    name = arguments.model or (arguments.config.parent.name if arguments.config else "") or "a transformer"
+    _write(summary, f"npu-plan estimate {name} {layout.describe()}", arguments)
     over = [rank for rank in summary["ranks"] if rank["memory"]["peak"] > rank["memory"]["capacity"]]
     if over:
         memory = over[0]["memory"]
@@ -167,7 +168,7 @@ def _search(arguments: argparse.Namespace) -> int:
         mark = "*" if id(candidate) in best else " "
         fits = "" if candidate.fits else "  does not fit"
         print(
-            f" {mark} {candidate.describe():<46}{report.duration(candidate.seconds):>10}"
+            f" {mark} {candidate.layout.describe():<46}{report.duration(candidate.seconds):>10}"
             f"{tokens / candidate.seconds:>14,.0f} tokens/s{candidate.peak / 2**30:>8.1f} GiB{fits}"
         )
     if not found[0].fits:

@@ -6,97 +6,33 @@ import html
 from pathlib import Path
 from typing import Any
 
+from torch_cann.plan import charts
 from torch_cann.plan.analysis import SPENT
 from torch_cann.plan.report import duration
 
 _GIB = 2**30
-_BANDS = (  # from the bottom: name, colour
-    ("communication and context", "#8d99ae"),
-    ("parameters", "#2b6cb0"),
-    ("optimizer", "#805ad5"),
-    ("gradients", "#d69e2e"),
-    ("activations and temporaries", "#38a169"),
-)
-_SPENT_COLOURS = ("#2b6cb0", "#38a169", "#718096", "#e53e3e", "#ed8936", "#d69e2e", "#cbd5e0")
 _STYLE = """
-body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1000px;padding:0 1rem;color:#1a202c}
-h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:collapse;width:100%}
-td,th{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #e2e8f0}td:first-child,th:first-child{text-align:left}
-.big{font-size:1.6rem;font-weight:600}.bad{color:#c53030;font-weight:600}.key span{margin-right:1.2rem}
-.key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}code{font-size:.9em}svg{width:100%;height:auto}
+:root{--ink:#0f172a;--soft:#64748b;--line:#e2e8f0;--card:#fff;--page:#f8fafc;--bad:#dc2626;--good:#059669}
+@media (prefers-color-scheme:dark){:root{--ink:#e2e8f0;--soft:#94a3b8;--line:#334155;--card:#1e293b;--page:#0f172a}}
+body{font:15px/1.5 system-ui,sans-serif;margin:0;background:var(--page);color:var(--ink)}
+main{max-width:1080px;margin:0 auto;padding:2rem 1rem 4rem}
+h1{font-size:1.35rem;margin:0;overflow-wrap:anywhere}h2{font-size:1.05rem;margin:0 0 .6rem}
+header p,.soft{color:var(--soft);margin:.2rem 0}
+section{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:1rem 1.2rem;margin-top:1rem}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(190px,1fr));gap:1rem;margin-top:1.2rem}
+.tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:.8rem 1rem}
+.tile b{display:block;font-size:1.55rem;line-height:1.3}.tile span,.tile small{color:var(--soft)}
+.bad{color:var(--bad)}.good{color:var(--good)}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+td,th{padding:.25rem .6rem;text-align:right;border-bottom:1px solid var(--line)}th{color:var(--soft);font-weight:500}
+td:first-child,th:first-child{text-align:left;overflow-wrap:anywhere}tr:last-child td{border-bottom:0}
+.key{margin:.2rem 0 .6rem}.key span{margin-right:1.1rem;white-space:nowrap;color:var(--soft)}
+.key i{display:inline-block;width:.8em;height:.8em;margin-right:.35em;border-radius:2px}
+svg{width:100%;height:auto;display:block}svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
+svg text.inside{fill:#fff}svg text.capacity{fill:var(--bad)}
+svg .capacity{stroke:var(--bad);stroke-dasharray:6 4}svg text.capacity{stroke:none}svg .grid{stroke:var(--line)}
 """
-
-
-def _area(points: list[tuple[float, float]], below: list[tuple[float, float]], colour: str) -> str:
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points + below[::-1])
-    return f'<polygon points="{path}" fill="{colour}"/>'
-
-
-def memory_chart(rank: dict[str, Any]) -> str:
-    """HBM of one rank over its last step, as stacked areas, with the card's capacity as a line."""
-    curve, memory = rank["memory_curve"], rank["memory"]
-    if not curve:
-        return "<p>No memory was used on the device.</p>"
-    width, height, left = 940.0, 260.0, 50.0
-    top = max(memory["capacity"], memory["peak"]) * 1.05
-    span = max(curve[-1][0], 1e-9)
-
-    def y(size: float) -> float:
-        return height - size / top * height
-
-    levels: list[list[float]] = []
-    for _, allocated, gradients in curve:
-        fixed = [memory["communication_and_context"], memory["parameters"], memory["optimizer"]]
-        held = min(gradients, max(0, allocated - fixed[1] - fixed[2]))
-        rest = max(0, allocated - fixed[1] - fixed[2] - held)
-        sums, total = [], 0.0
-        for part in (*fixed, held, rest):
-            total += part
-            sums.append(total)
-        levels.append(sums)
-    xs = [left + time / span * width for time, _, _ in curve]
-    below = [(x, height) for x in xs]
-    areas = []
-    for band, (_, colour) in enumerate(_BANDS):
-        points = [(x, y(sums[band])) for x, sums in zip(xs, levels, strict=True)]
-        areas.append(_area(points, below, colour))
-        below = points
-    line = y(memory["capacity"])
-    ticks = "".join(
-        f'<text x="{left - 6}" y="{y(top * share) + 4:.0f}" font-size="11" text-anchor="end">{top * share / _GIB:.0f}</text>'
-        for share in (0, 0.25, 0.5, 0.75, 0.95)
-    )
-    return (
-        f'<svg viewBox="0 0 {width + left + 10:.0f} {height + 24:.0f}" role="img" aria-label="HBM over the last step">'
-        + "".join(areas)
-        + ticks
-        + f'<line x1="{left}" x2="{left + width}" y1="{line:.1f}" y2="{line:.1f}" stroke="#c53030" stroke-dasharray="6 4"/>'
-        + f'<text x="{left + 6}" y="{line - 4:.1f}" font-size="11" fill="#c53030">capacity, GiB {memory["capacity"] / _GIB:.2f}</text>'
-        + f'<text x="{left}" y="{height + 18:.0f}" font-size="11">0</text>'
-        + f'<text x="{left + width}" y="{height + 18:.0f}" font-size="11" text-anchor="end">{duration(span / 1e6)}</text></svg>'
-    )
-
-
-def _key(entries: Any) -> str:
-    return '<p class="key">' + "".join(f'<span><i style="background:{c}"></i>{n}</span>' for n, c in entries) + "</p>"
-
-
-def breakdown_chart(ranks: list[dict[str, Any]]) -> str:
-    """A bar per rank: what its compute stream did or waited for."""
-    rows, step = [], 20
-    longest = max((rank["step_us"] for rank in ranks), default=1) or 1
-    for position, rank in enumerate(ranks):
-        x = 70.0
-        rows.append(f'<text x="0" y="{position * step + 14}" font-size="12">rank {rank["rank"]}</text>')
-        for name, colour in zip(SPENT, _SPENT_COLOURS, strict=True):
-            width = rank["spent_us"][name] / longest * 900
-            title = f"{SPENT[name]}: {duration(rank['spent_us'][name] / 1e6)}"
-            rows.append(
-                f'<rect x="{x:.1f}" y="{position * step + 2}" width="{max(width, 0):.1f}" height="15" fill="{colour}">'
-                f"<title>{title}</title></rect>"
-            )
-            x += width
-    return f'<svg viewBox="0 0 980 {len(ranks) * step + 4}">' + "".join(rows) + "</svg>"
+_MEMORY_COLUMNS = (*(name for name, _, _ in charts.MEMORY), "peak", "capacity")
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
@@ -105,59 +41,104 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def page(report: dict[str, Any], title: str) -> str:
-    step, soc = report["step"], report["soc"]
+def _section(title: str, *parts: str) -> str:
+    return f"<section><h2>{html.escape(title)}</h2>{''.join(parts)}</section>"
+
+
+def _tile(name: str, value: str, below: str = "", kind: str = "") -> str:
+    return f'<div class="tile"><span>{name}</span><b class="{kind}">{html.escape(value)}</b><small>{html.escape(below)}</small></div>'
+
+
+def _fits(rank: dict[str, Any]) -> bool:
+    return rank["out_of_memory"] is None and rank["memory"]["peak"] <= rank["memory"]["capacity"]
+
+
+def _tiles(report: dict[str, Any], fullest: dict[str, Any]) -> str:
+    step, peak = report["step"], f"of {report['soc']['peak_fp16_tflops']:.1f} TFLOPS"
+    tiles = [_tile("step", duration(step["seconds"]), f"80 % range {duration(step['low'])} to {duration(step['high'])}")]
+    if "tokens_per_second" in report:
+        per_npu = f"{report['tokens_per_second_and_npu']:,.0f} per NPU"
+        tiles.append(_tile("tokens/s", f"{report['tokens_per_second']:,.0f}", per_npu))
+    if "model_flops_utilization" in report:
+        tiles.append(_tile("MFU", f"{report['model_flops_utilization']:.1%}", peak))
+    if "hardware_flops_utilization" in report:
+        tiles.append(_tile("utilisation, recomputation included", f"{report['hardware_flops_utilization']:.1%}", peak))
+    memory, fits = fullest["memory"], all(_fits(rank) for rank in report["ranks"])
+    share = f"{memory['peak'] / _GIB:.1f} of {memory['capacity'] / _GIB:.1f} GiB on rank {fullest['rank']}"
+    tiles.append(_tile("HBM", "fits" if fits else "does not fit", share, "good" if fits else "bad"))
+    if report.get("pipeline"):
+        tiles.append(_tile("pipeline bubble", f"{report['bubble']:.1%}", "of the step"))
+    return f'<div class="tiles">{"".join(tiles)}</div>'
+
+
+def _memory(report: dict[str, Any], fullest: dict[str, Any]) -> str:
+    rows = [[str(r["rank"]), *(f"{r['memory'][n] / _GIB:.2f}" for n in _MEMORY_COLUMNS)] for r in report["ranks"]]
+    header = ["rank, GiB", *(name.replace("_", " ") for name in _MEMORY_COLUMNS)]
+    parts = [charts.key((name, colour) for _, name, colour in charts.MEMORY), charts.memory_bars(report["ranks"])]
+    if fullest["memory_curve"]:
+        parts += [f'<p class="soft">Rank {fullest["rank"]} over its last step:</p>', charts.memory_curve(fullest)]
+    return _section("HBM", *parts, _table(header, rows))
+
+
+def _operators(report: dict[str, Any]) -> list[str]:
     slowest = max(report["ranks"], key=lambda rank: rank["step_us"])
-    fullest = max(report["ranks"], key=lambda rank: rank["memory"]["peak"])
-    fits = all(r["out_of_memory"] is None and r["memory"]["peak"] <= r["memory"]["capacity"] for r in report["ranks"])
-    tokens = f" &middot; {report['tokens_per_second']:,.0f} tokens/s" if "tokens_per_second" in report else ""
-    utilisation = (
-        f"Utilisation, recomputation included, {report['hardware_flops_utilization']:.1%}"
-        if "hardware_flops_utilization" in report
-        else f"MFU {report['model_flops_utilization']:.1%}"
-    )
-    memory_names = (
-        "parameters",
-        "gradients",
-        "optimizer",
-        "activations",
-        "communication_and_context",
-        "peak",
-        "capacity",
-    )
+    sections = []
+    if slowest["operators"]:
+        total = slowest["step_us"] or 1.0
+        rows = [
+            [o["name"], o["engine"], duration(o["us"] / 1e6), f"{o['us'] / total:.1%}", str(o["calls"])]
+            for o in slowest["operators"]
+        ]
+        header = ["operator", "engine", "device time", "of the step", "calls"]
+        sections.append(_section(f"Top operators, rank {slowest['rank']}", _table(header, rows)))
+    if slowest["sites"]:
+        rows = [[s["site"], duration(s["us"] / 1e6)] for s in slowest["sites"]]
+        sections.append(_section("Top lines", _table(["line", "device time"], rows)))
+    return sections
+
+
+def _honesty(report: dict[str, Any]) -> str:
+    """What the figures rest on."""
+    step, calibration = report["step"], report["calibration"]
+    slowest = max(report["ranks"], key=lambda rank: rank["step_us"])
+    missing = slowest["not_modelled"]
     parts = [
-        f"<h1>{html.escape(title)}</h1><p>{report['world_size']} x {html.escape(soc['name'])}</p>",
-        f'<p class="big">{duration(step["seconds"])} a step{tokens}</p>',
-        f"<p>80 % range {duration(step['low'])} to {duration(step['high'])}: the model's {duration(step['uncalibrated_seconds'])}"
-        f" times {report['calibration']['factor']:g} ({html.escape(report['calibration']['source'])}). "
-        f"{utilisation} of {soc['peak_fp16_tflops']:.1f} TFLOPS. {'Fits in HBM.' if fits else '<span class=bad>Does not fit in HBM.</span>'}</p>",
-        "<h2>Where the step goes</h2>",
-        _key(zip(SPENT.values(), _SPENT_COLOURS, strict=True)),
-        breakdown_chart(report["ranks"]),
-        f"<h2>HBM over the last step, rank {fullest['rank']}</h2>",
-        _key(_BANDS),
-        memory_chart(fullest),
-        _table(
-            ["rank", *(name.replace("_", " ") for name in memory_names)],
-            [[str(r["rank"]), *(f"{r['memory'][n] / _GIB:.2f} GiB" for n in memory_names)] for r in report["ranks"]],
-        ),
-        f"<h2>Top operators, rank {slowest['rank']}</h2>",
-        _table(
-            ["operator", "engine", "device time", "calls"],
-            [[o["name"], o["engine"], duration(o["us"] / 1e6), str(o["calls"])] for o in slowest["operators"]],
-        ),
-        "<h2>Top lines</h2>",
-        _table(["line", "device time"], [[s["site"], duration(s["us"] / 1e6)] for s in slowest["sites"]]),
-        f"<h2>Not modelled</h2><p>{slowest['not_modelled']['share']:.1%} of device time is in operators that the cost model "
-        f"does not know by name and takes to be bound by memory. {html.escape(', '.join(slowest['not_modelled']['operators']))}</p>",
-        "<h2>Assumed</h2>",
-        _table(
-            ["line", "what", "meaning", "times"],
-            [[a["site"], a["what"], a["meaning"], str(a["times"])] for a in report["assumptions"][:100]],
+        f"<p>The model says {duration(step['uncalibrated_seconds'])}; times {calibration['factor']:g} is the estimate "
+        f"({html.escape(calibration['source'])}).</p>",
+        f"<p>{missing['share']:.1%} of device time is in operators that the cost model does not know by name and takes to be "
+        f"bound by memory. {html.escape(', '.join(missing['operators']))}</p>",
+        *(f"<p>{html.escape(note)}</p>" for note in report.get("notes", ())),
+    ]
+    if report.get("mirror"):
+        parts.append(f"<p>{html.escape(report['mirror'])}</p>")
+    if report["assumptions"]:
+        rows = [[a["site"], a["what"], a["meaning"], str(a["times"])] for a in report["assumptions"][:100]]
+        parts.append("<p>Values that only a device computes:</p>" + _table(["line", "what", "meaning", "times"], rows))
+    return _section("What this rests on", *parts)
+
+
+def page(report: dict[str, Any], title: str) -> str:
+    """The whole page; ``report`` as analysis.summarize() and estimate.summarize() make it."""
+    fullest = max(report["ranks"], key=lambda rank: rank["memory"]["peak"])
+    ranks = ", ".join(str(rank["rank"]) for rank in report["ranks"])
+    parts = [
+        f"<header><h1>{html.escape(title)}</h1><p>{report['world_size']} x {html.escape(report['soc']['name'])}; "
+        f"ranks run: {ranks}</p></header>",
+        _tiles(report, fullest),
+        _section(
+            "Where the step goes" if not report.get("pipeline") else "Where a micro-batch goes",
+            charts.key((SPENT[name], colour) for name, colour in charts.SPENT_COLOURS.items()),
+            charts.breakdown(report["ranks"]),
         ),
     ]
-    return f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>" + "".join(
-        parts
+    if report.get("pipeline"):
+        colours = (("forward", "rgb(37,99,235)"), ("backward", "rgb(16,185,129)"))
+        text = '<p class="soft">Enough micro-batches to fill and drain the pipeline, before calibration.</p>'
+        parts.append(_section("Pipeline", text, charts.key(colours), charts.pipeline(report["pipeline"])))
+    parts += [_memory(report, fullest), *_operators(report), _honesty(report)]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style><main>{''.join(parts)}</main></html>"
     )
 
 

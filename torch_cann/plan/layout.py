@@ -121,6 +121,12 @@ class Layout:
     def micro_batches(self) -> int:
         return max(1, round(self.global_batch / (self.dp * self.micro_batch)))
 
+    def describe(self) -> str:
+        """In one line: tp8 pp16 dp8 mbs1 recompute=none."""
+        parts = [f"tp{self.tp} pp{self.pp} dp{self.dp}"]
+        parts += [f"{name}{getattr(self, name)}" for name in ("cp", "ep", "vpp") if getattr(self, name) > 1]
+        return " ".join([*parts, f"mbs{self.micro_batch} recompute={self.recompute}"])
+
     def layers_of(self, stage: int, model: Model) -> int:
         return self.stage_layers[stage] if self.stage_layers else model.layers // self.pp
 

@@ -19,14 +19,6 @@ class Candidate:
     peak: int  # bytes of the fullest stage
     fits: bool
 
-    def describe(self) -> str:
-        p = self.layout
-        text = f"tp{p.tp} pp{p.pp} dp{p.dp}"
-        text += f" cp{p.cp}" if p.cp > 1 else ""
-        text += f" ep{p.ep}" if p.ep > 1 else ""
-        text += f" vpp{p.vpp}" if p.vpp > 1 else ""
-        return f"{text} mbs{p.micro_batch} recompute={p.recompute}"
-
 
 def _powers(limit: int) -> list[int]:
     return [2**i for i in range(limit.bit_length()) if 2**i <= limit]

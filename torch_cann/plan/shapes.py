@@ -129,7 +129,8 @@ def _from_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise PlanError(f"cannot read the configuration {path}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise PlanError(f"cannot read the configuration {path}: {reason}") from error
     if not isinstance(config, dict):
         raise PlanError(f"{path} is not a model's configuration: it holds no table of names and values")
     found = {}
