@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from datetime import timedelta
 from pathlib import Path
 
@@ -113,6 +114,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=64, help="1 to 64 (default: %(default)s)")
     ranks = parser.parse_args().ranks
+    warnings.simplefilter("ignore")  # of torch, once for each rank
     os.environ["LOCAL_WORLD_SIZE"] = os.environ["WORLD_SIZE"] = str(ranks)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
