@@ -12,6 +12,15 @@ def with_gradient(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
 
 
+def by_mesh(parameters: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Plain tensors, and DTensors of each mesh, apart, by their gradients: one foreach operator takes only one kind."""
+    kinds: dict[object, list[torch.Tensor]] = {}
+    for parameter in parameters:
+        grad = parameter.grad
+        kinds.setdefault(grad.device_mesh if isinstance(grad, DTensor) else None, []).append(parameter)
+    return list(kinds.values())
+
+
 def total_norm(parameters: Iterable[torch.Tensor], group: dist.ProcessGroup | None = None) -> torch.Tensor:
     """The 2-norm of the gradients as a scalar on the first one's device; of all shards where they are DTensors.
 
@@ -21,11 +30,7 @@ def total_norm(parameters: Iterable[torch.Tensor], group: dist.ProcessGroup | No
     Args:
         group: ranks that hold other parameters of the same model, as the stages of a pipeline do; all must call.
     """
-    kinds: dict[object, list[torch.Tensor]] = {}
-    for parameter in parameters:
-        grad = parameter.grad
-        kinds.setdefault(grad.device_mesh if isinstance(grad, DTensor) else None, []).append(grad)
-    norms = [torch.nn.utils.get_total_norm(grads) for grads in kinds.values()]
+    norms = [torch.nn.utils.get_total_norm([p.grad for p in kind]) for kind in by_mesh(parameters)]
     norms = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
     if not norms:
         norms = [torch.zeros((), device=torch.accelerator.current_accelerator())]
@@ -41,8 +46,5 @@ def total_norm(parameters: Iterable[torch.Tensor], group: dist.ProcessGroup | No
 
 def clip(parameters: list[torch.Tensor], max_norm: float, norm: torch.Tensor) -> None:
     """Scales the gradients, whose norm together is ``norm``, down to ``max_norm`` if they exceed it."""
-    sharded = [p for p in parameters if isinstance(p.grad, DTensor)]
-    plain = [p for p in parameters if not isinstance(p.grad, DTensor)]
-    for kind in (plain, sharded):  # one foreach operator takes only one of them
-        if kind:
-            torch.nn.utils.clip_grads_with_norm_(kind, max_norm, norm)
+    for kind in by_mesh(parameters):
+        torch.nn.utils.clip_grads_with_norm_(kind, max_norm, norm)

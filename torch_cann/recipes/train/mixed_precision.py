@@ -7,10 +7,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from torch_cann.recipes.train import _checks, gradients, precision_levels
 from torch_cann.recipes.train._device import resolve_device
+from torch_cann.recipes.train.loss_scaling import GradScaler, GroupGradScaler
 from torch_cann.recipes.train.master_weights import MasterWeights
 from torch_cann.recipes.train.range_probe import Range, observe_ranges
 from torch_cann.recipes.train.training_monitor import StepReport, TrainingMonitor, UpdateMeter
@@ -81,9 +81,9 @@ class AutoMixedPrecision:
         self._init_scale = init_scale
         self._masters: MasterWeights | None = None
         self._group = process_group
-        kind = torch.amp.GradScaler
+        kind = GradScaler
         if process_group is not None:
-            kind = functools.partial(ShardedGradScaler, process_group=process_group)
+            kind = functools.partial(GroupGradScaler, process_group=process_group)
         self._scaler = kind(
             self.device.type,
             init_scale=init_scale,

@@ -87,8 +87,9 @@ def fill_optimizer(
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """What each parameter group holds besides parameters."""
-    return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    """What each parameter group holds besides parameters, and besides how it is computed, which a strategy decides."""
+    left_out = ("params", "foreach", "fused")
+    return [{k: v for k, v in group.items() if k not in left_out} for group in optimizer.param_groups]
 
 
 def random_states(devices: Iterable[torch.device]) -> dict[str, Any]:

@@ -68,7 +68,10 @@ def shard_model(
 
 
 class rebound:
-    """Inside, parameters of ``model`` may be replaced by others of the same names; ``optimizer`` follows at the end."""
+    """Inside, parameters of ``model`` may be replaced by others of the same names; ``optimizer`` follows at the end.
+
+    Where shards and whole parameters, or shards of several meshes, share a group, it steps them one by one.
+    """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
         self._model, self._optimizer = model, optimizer
@@ -82,3 +85,6 @@ class rebound:
         now = dict(self._model.named_parameters())
         for group in self._optimizer.param_groups:
             group["params"] = [now[self._names[p]] if p in self._names else p for p in group["params"]]
+            if len({getattr(p, "device_mesh", None) for p in group["params"]}) > 1:
+                # List operators take parameters of one mesh only.
+                group.update({name: False for name in ("foreach", "fused") if name in group})
