@@ -4,15 +4,17 @@ From the bottom up; a module knows only those above it in this list:
 
     _device, _checks                what the others share
     sampler, device_prefetch        -> data_loader      OptimizedDataLoader
-    precision_levels, master_weights, range_probe,
-    training_monitor                -> mixed_precision  AutoMixedPrecision
+    precision_levels, master_weights, range_probe, gradients,
+    loss_scaling, training_monitor  -> mixed_precision  AutoMixedPrecision
     accumulation                                        GradientAccumulation
     checkpointing                                       apply_checkpointing
     saved_activations, optimizer_states, zero
                                     -> memory           MemoryOptimizer
     allocator                                           DynamicMemoryAllocator
     compression, topology           -> distributed_optimizer, pipeline
-    config, schedules, metrics, checkpoint_files, strategies
+    config, losses, strategies      -> assembly
+    schedules, metrics, run_log, hooks, shutdown, loader_position,
+    run_state, checkpoint_files, run_checkpoint
                                     -> trainer          AdvancedTrainer
 
 A name is loaded when it is asked for, so that importing this package costs nothing.

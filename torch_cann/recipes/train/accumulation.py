@@ -48,7 +48,9 @@ class GradientAccumulation:
         """
         lengths = {t.shape[0] if t.dim() else 0 for t in tensors_of(batch)}
         if len(lengths) != 1 or 0 in lengths:
-            raise ValueError(f"the batch's tensors must have one length, at least 1, in dimension 0, but have {sorted(lengths)}")
+            raise ValueError(
+                f"the batch's tensors must have one length, at least 1, in dimension 0, but have {sorted(lengths)}"
+            )
         size = -(-lengths.pop() // self.steps)
         pieces = [t.split(size) for t in tensors_of(batch)]
         return [_refill(batch, iter(piece)) for piece in zip(*pieces, strict=True)]

@@ -141,5 +141,6 @@ def check_together(amp: AmpConfig, parallel: ParallelConfig, memory: MemoryConfi
         raise ConfigError("amp_config: opt_level O3 casts at the model's ends, which a pipeline cuts off; use O2")
     if parallel.schedule.lower() == "zero-bubble" and memory.checkpointing:
         raise ConfigError(
-            "memory_config: checkpointing does not go with schedule 'zero-bubble', whose backward needs activations twice"
+            "memory_config: checkpointing does not go with schedule 'zero-bubble', whose two halves of backward "
+            "both need the activations"
         )

@@ -113,8 +113,10 @@ class OptimizedDataLoader:
         self.dataset = dataset
         self.batch_size = _checks.whole("batch_size", batch_size, 1)
         self.device = resolve_device(device)
-        self._dtype = dtype if dtype in (None, "auto") else _checks.float_dtype(
-            "dtype", dtype, (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+        self._dtype = (
+            dtype
+            if dtype in (None, "auto")
+            else _checks.float_dtype("dtype", dtype, (torch.float32, torch.float16, torch.bfloat16, torch.float64))
         )
         if memory_format not in (None, "auto", *_IMAGES.values()):
             raise ValueError(f"memory_format must be None, 'auto' or a channels_last format, but is {memory_format!r}")
@@ -175,15 +177,11 @@ class OptimizedDataLoader:
     def share_among(self, rank: int, world_size: int) -> None:
         """Changes this rank's place among those that share the dataset, for the next iteration.
 
-        Raises:
-            ValueError: for a place that is none; or with ``sampler`` or an IterableDataset, which share by themselves.
+        A sampler of the user's, or an IterableDataset, still says itself what this rank reads.
         """
-        if (rank, world_size) == (self.rank, self.world_size):
-            return
-        if not isinstance(self._sampler, ResumableSampler):
-            raise ValueError("a sampler of the user's, or an IterableDataset, sets the share of each rank itself")
         self._set_place_among_ranks(rank, world_size)
-        self._sampler.rank, self._sampler.world_size = rank, world_size
+        if isinstance(self._sampler, ResumableSampler):
+            self._sampler.rank, self._sampler.world_size = rank, world_size
 
     # --- batches ------------------------------------------------------------------------------------------------------
 

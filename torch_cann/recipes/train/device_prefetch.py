@@ -21,8 +21,8 @@ _END = object()
 class DevicePrefetcher:
     """Iterates over ``place(batch)`` for the batches of ``source``, up to ``depth`` of them ahead.
 
-    ``source`` is read and ``place`` is called in a thread, on a stream of ``device``'s own; a batch is handed over once
-    the consumer's stream waits for that stream's copies. What the thread raises is raised here, in its turn. close(), or
+    ``source`` is read and ``place`` is called in a thread, on a stream of their own; a batch is handed over once the
+    consumer's stream waits for that stream's copies. What the thread raises is raised here, in its turn. close(), or
     leaving the loop early, ends the thread.
 
     Args:

@@ -4,6 +4,30 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from torch_cann.recipes.train.config import ConfigError
+from torch_cann.recipes.train.data_loader import OptimizedDataLoader
+
+
+def shared_loader(loader: Any, what: str, rank: int, ranks: int) -> Any:
+    """``loader``, which gives this rank its share of the data: an OptimizedDataLoader is told, others are checked.
+
+    Raises:
+        ConfigError: for a DataLoader whose sampler is of another rank or number of ranks.
+    """
+    if isinstance(loader, OptimizedDataLoader):
+        loader.share_among(rank, ranks)
+        return loader
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return loader
+    given = getattr(loader.sampler, "rank", 0), getattr(loader.sampler, "num_replicas", 1)
+    if given != (rank, ranks):
+        raise ConfigError(
+            f"{what}: rank {rank} of the {ranks} that share the data would read part {given[0]} of {given[1]}; use an "
+            "OptimizedDataLoader, or a DistributedSampler with that rank and num_replicas"
+        )
+    return loader
 
 
 class LoaderPosition:

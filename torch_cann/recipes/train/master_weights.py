@@ -12,7 +12,9 @@ class MasterWeights:
     The parameters are cast in place and stay the same objects; the float32 memory they had becomes the master's.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], optimizer: torch.optim.Optimizer, dtype: torch.dtype) -> None:
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], optimizer: torch.optim.Optimizer, dtype: torch.dtype
+    ) -> None:
         """Casts those of ``parameters`` to ``dtype``, and puts masters into ``optimizer`` for those that it has."""
         owned = {p for group in optimizer.param_groups for p in group["params"]}
         self.master_of: dict[nn.Parameter, nn.Parameter] = {}

@@ -12,7 +12,7 @@ from torch_cann.recipes.train import _checks, gradients, precision_levels
 from torch_cann.recipes.train._device import resolve_device
 from torch_cann.recipes.train.loss_scaling import GradScaler, GroupGradScaler
 from torch_cann.recipes.train.master_weights import MasterWeights
-from torch_cann.recipes.train.range_probe import Range, observe_ranges
+from torch_cann.recipes.train.range_probe import observe_ranges
 from torch_cann.recipes.train.training_monitor import StepReport, TrainingMonitor, UpdateMeter
 
 
@@ -106,8 +106,8 @@ class AutoMixedPrecision:
             The innermost modules by name: "safe", or why not.
         """
         self._must_be_unprepared("probe")
-        ranges: list[Range] = observe_ranges(model, run, self.dtype, self._init_scale if self._scaler.is_enabled() else 1.0)
-        verdicts = {r.name: r.verdict(self.dtype, self._init_scale) for r in ranges}
+        scale = self._init_scale if self._scaler.is_enabled() else 1.0
+        verdicts = {r.name: r.verdict(self.dtype, scale) for r in observe_ranges(model, run, self.dtype, scale)}
         self.keep_fp32 += [name for name, verdict in verdicts.items() if verdict != "safe" and name]
         return verdicts
 
@@ -140,6 +140,17 @@ class AutoMixedPrecision:
         return model
 
     _prepared = False
+    _counted: set[nn.Parameter] | None = None
+
+    def count_only(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Across the ranks of process_group: the parameters whose gradients this rank counts in the norm of all."""
+        self._counted = set(parameters)
+
+    def _counted_among(self, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+        if self._counted is None:
+            return parameters
+        counted = {self.masters.get(p, p) for p in self._counted}
+        return [p for p in parameters if p in counted]
 
     def _must_be_unprepared(self, what: str) -> None:
         if self._prepared:
@@ -182,7 +193,7 @@ class AutoMixedPrecision:
         if scaling:
             self._scaler.unscale_(optimizer)
         parameters = gradients.with_gradient(optimizer)
-        norm = gradients.total_norm(parameters, self._group)
+        norm = gradients.total_norm(self._counted_among(parameters), self._group)
         if self.clip_norm is not None:
             gradients.clip(parameters, self.clip_norm, norm)
         self._steps += 1
@@ -203,7 +214,7 @@ class AutoMixedPrecision:
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Loss scale and monitor. Masters are not in it: they are in the optimizer, and in the trainer's checkpoints."""
+        """Loss scale and monitor. Masters are not in it: the optimizer has them, and the trainer's checkpoints."""
         return {"scaler": self._scaler.state_dict(), "monitor": self.monitor.state_dict(), "steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

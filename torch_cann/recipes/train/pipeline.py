@@ -161,6 +161,12 @@ class PipelineParallel:
         nn.utils.clip_grads_with_norm_(list(self.parameters()), max_norm, norm)
         return norm
 
+    def counted_parameters(self) -> list[nn.Parameter]:
+        """As ``parameters``, but a weight that several ranks share is on one of them only, as norms need it."""
+        if self._across is None:
+            return list(self.model.parameters())
+        return [p for name, p in self.named_parameters() if self._across.owners.get(name, 0) == self._across.rank]
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The model's own, under its own names; across ranks on the host, and every rank must call and gets all."""
         state = self.model.state_dict()

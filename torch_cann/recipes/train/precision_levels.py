@@ -41,8 +41,8 @@ def sensitive_modules(model: nn.Module, level: str, keep_fp32: Iterable[Any]) ->
         else:
             raise TypeError(f"keep_fp32 takes types of modules and patterns of names, but got {entry!r}")
         if not found:
-            some = ", ".join(list(modules)[:8])
-            raise ValueError(f"keep_fp32: {entry!r} matches no module; there are {some}{', ...' if len(modules) > 8 else ''}")
+            some = ", ".join(list(modules)[:8]) + (", ..." if len(modules) > 8 else "")
+            raise ValueError(f"keep_fp32: {entry!r} matches no module; there are {some}")
         chosen.update(found)
     return chosen
 
@@ -94,7 +94,7 @@ def compute_inside(module: nn.Module, make_context: Callable[[], AbstractContext
 
 
 def compute_in_float32(module: nn.Module, device_type: str, output_dtype: torch.dtype | None = None) -> None:
-    """Makes ``module`` compute outside autocast on inputs cast to float32; its outputs become ``output_dtype`` if given."""
+    """Makes ``module`` compute in float32, outside autocast; its outputs become ``output_dtype`` if given."""
     compute_inside(module, lambda: torch.autocast(device_type, enabled=False), torch.float32)
     if output_dtype is not None:
         module.register_forward_hook(lambda _module, _args, output: cast_floats(output, output_dtype))

@@ -21,12 +21,13 @@ def model_tensors(
 ) -> dict[str, torch.Tensor]:
     """Parameters and buffers by "model." and their name, the tensors themselves; masters instead of 16-bit parameters.
 
-    A module's buffers are left out with its parameters where ``owns`` says that another rank has them.
+    Parameters that another rank has, says ``owns``, are left out, and buffers of modules that have only such.
     """
     found: dict[str, torch.Tensor] = {}
     for prefix, module in model.named_modules():
-        parameters = dict(module.named_parameters(recurse=False))
-        if parameters and not all(owns(p) for p in parameters.values()):
+        everywhere = dict(module.named_parameters(recurse=False))
+        parameters = {name: p for name, p in everywhere.items() if owns(p)}
+        if everywhere and not parameters:
             continue
         buffers = {
             name: buffer

@@ -73,7 +73,10 @@ class SingleDevice:
     def backward(
         self, batch: Any, weight: float, last: bool, amp: AutoMixedPrecision, memory: MemoryOptimizer
     ) -> torch.Tensor:
-        """Adds the gradients of ``weight`` times the batch's loss; returns that product. ``last`` of a step's batches."""
+        """Adds the gradients of ``weight`` times the loss of ``batch``, and returns that product.
+
+        ``last`` says that it is the last one of a step.
+        """
         with synchronising(self.module, last):
             with amp.autocast(), memory.activations():
                 loss = loss_of(self.module, batch, self.loss_fn) * weight
@@ -149,7 +152,7 @@ def _tensor_plan(model: nn.Module, plan: Mapping[str, Any] | None) -> dict[str, 
     if not plan:
         raise ConfigError(
             "parallel_config: tensor parallelism needs tensor_plan, for example {'layers.*.up': 'colwise', "
-            f"'layers.*.down': 'rowwise'}}, or a model with that attribute tensor_parallel_plan; {type(model).__name__} "
+            f"'layers.*.down': 'rowwise'}}, or a model with an attribute tensor_parallel_plan; {type(model).__name__} "
             "has none"
         )
     found: dict[str, ParallelStyle] = {}
@@ -190,8 +193,8 @@ class Pipeline(SingleDevice):
         world, stages = _world(), self.config.stages
         if world not in (1, stages):
             raise ConfigError(
-                f"parallel_config: strategy 'pipeline' of {stages} stages runs in one process or on {stages} ranks, not "
-                f"on {world}; '3d' has data parallel ranks too"
+                f"parallel_config: strategy 'pipeline' of {stages} stages runs in one process or on {stages} ranks, "
+                f"not on {world}; '3d' has data parallel ranks too"
             )
         if world > 1:
             self.model_group = dist.group.WORLD
@@ -213,6 +216,7 @@ class Pipeline(SingleDevice):
         )
         self._owned = set(self.module.parameters())
         amp.prepare(model, optimizer)
+        amp.count_only(self.module.counted_parameters())
         _, prepared = memory.prepare(model, optimizer)
         for stage in self.module.stage_modules():
             # Not round train_step(): backward would then run under autocast too.

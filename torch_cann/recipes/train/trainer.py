@@ -13,20 +13,16 @@ from torch import nn
 
 from torch_cann.recipes.train import _checks, run_checkpoint
 from torch_cann.recipes.train._device import device_module, resolve_device
-from torch_cann.recipes.train.accumulation import GradientAccumulation
-from torch_cann.recipes.train.allocator import DynamicMemoryAllocator
+from torch_cann.recipes.train.assembly import assemble
 from torch_cann.recipes.train.checkpoint_files import CheckpointFiles, rank
-from torch_cann.recipes.train.config import AmpConfig, ConfigError, MemoryConfig, ParallelConfig, check_together
-from torch_cann.recipes.train.data_loader import OptimizedDataLoader, map_tensors, tensors_of
+from torch_cann.recipes.train.config import AmpConfig, MemoryConfig, ParallelConfig, check_together
+from torch_cann.recipes.train.data_loader import map_tensors, tensors_of
 from torch_cann.recipes.train.hooks import Hooks
-from torch_cann.recipes.train.loader_position import LoaderPosition
+from torch_cann.recipes.train.loader_position import LoaderPosition, shared_loader
 from torch_cann.recipes.train.losses import LossFunction, default_loss
-from torch_cann.recipes.train.memory import MemoryOptimizer
-from torch_cann.recipes.train.mixed_precision import AutoMixedPrecision
 from torch_cann.recipes.train.run_log import RunLog
 from torch_cann.recipes.train.schedules import SCHEDULES, Schedule
 from torch_cann.recipes.train.shutdown import GracefulShutdown
-from torch_cann.recipes.train.strategies import KINDS
 from torch_cann.recipes.train.training_monitor import StepReport
 
 
@@ -128,61 +124,18 @@ class AdvancedTrainer:
             self._files = CheckpointFiles(Path(checkpoint_dir), _checks.whole("keep_checkpoints", keep_checkpoints, 1))
         self._hooks = Hooks(hooks)
         self.log = RunLog(rank() == 0, console, metrics_file, tensorboard_dir)
-        self.strategy = KINDS[parallel.strategy](parallel, self.device, loss_fn or default_loss)
-        self._prepare(optimizer, amp, parallel, memory, clip_norm)
-        self.train_batches = LoaderPosition(self._shared(train_loader, "train_loader"))
-        self._val_loader = None if val_loader is None else self._shared(val_loader, "val_loader")
+        recipes = assemble(model, optimizer, amp, parallel, memory, self.device, loss_fn or default_loss, clip_norm)
+        self.strategy, self.amp, self.memory = recipes.strategy, recipes.amp, recipes.memory
+        self.optimizer, self.accumulation, self.allocator = recipes.optimizer, recipes.accumulation, recipes.allocator
+        for group in self.optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+        place = self.strategy.data_rank, self.strategy.data_size
+        self.train_batches = LoaderPosition(shared_loader(train_loader, "train_loader", *place))
+        self._val_loader = None if val_loader is None else shared_loader(val_loader, "val_loader", *place)
         self.step = self.epoch = 0
         self.loss, self.val_loss = math.nan, None
         self._validated = -1  # at which step
         self._started = False
-
-    def _prepare(
-        self,
-        optimizer: torch.optim.Optimizer,
-        amp: AmpConfig,
-        parallel: ParallelConfig,
-        memory: MemoryConfig,
-        clip_norm: float | None,
-    ) -> None:
-        """Makes the recipes of the configurations and applies them to the model."""
-        precision = dataclasses.asdict(amp)
-        if parallel.strategy in ("fsdp", "tensor", "3d") and amp.opt_level == "O2":
-            precision["opt_level"] = "O1"  # the sharded float32 parameters are the masters
-        self.amp = AutoMixedPrecision(
-            **precision, device=self.device, clip_norm=clip_norm, process_group=self.strategy.model_group
-        )
-        names = ("checkpointing", "layers", "activation_compression", "activation_offload", "optimizer_state")
-        stage = memory.zero_stage if memory.zero_stage is not None else 3 if parallel.strategy == "fsdp" else 0
-        self.memory = MemoryOptimizer(zero_stage=stage, **{name: getattr(memory, name) for name in names})
-        self.accumulation = GradientAccumulation(memory.accumulation_steps)
-        self.allocator = None
-        if memory.max_memory_utilization is not None:
-            self.allocator = DynamicMemoryAllocator(
-                memory.max_memory_utilization, memory.emergency_buffer, device=self.device
-            )
-        self.optimizer = self.strategy.place(self.model, optimizer, self.amp, self.memory)
-        for group in self.optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
-
-    def _shared(self, loader: Any, what: str) -> Any:
-        """``loader``, checked to give this rank its share of the data."""
-        rank_here, ranks = self.strategy.data_rank, self.strategy.data_size
-        if isinstance(loader, OptimizedDataLoader):
-            if not loader._iterable:
-                loader.share_among(rank_here, ranks)
-            return loader
-        sampler = getattr(loader, "sampler", None)
-        given = getattr(sampler, "rank", 0), getattr(sampler, "num_replicas", 1)
-        shares_itself = not isinstance(loader, torch.utils.data.DataLoader) or isinstance(
-            loader.dataset, torch.utils.data.IterableDataset
-        )
-        if given != (rank_here, ranks) and not shares_itself:
-            raise ConfigError(
-                f"{what}: rank {rank_here} of the {ranks} that share the data would read part {given[0]} of {given[1]}; "
-                "use an OptimizedDataLoader, or a DistributedSampler with that rank and num_replicas"
-            )
-        return loader
 
     # --- the run ------------------------------------------------------------------------------------------------------
 

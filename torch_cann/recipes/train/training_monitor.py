@@ -96,7 +96,8 @@ class TrainingMonitor:
                 "layers with probe() and keep them in float32, or use bfloat16"
             ]
         if len(self.reports) >= 20 and skipped > len(self.reports) // 10:
-            return [f"{skipped} of {len(self.reports)} steps overflowed: start with a lower init_scale, or use bfloat16"]
+            steps = len(self.reports)
+            return [f"{skipped} of {steps} steps overflowed: start with a lower init_scale, or use bfloat16"]
         return []
 
     def _norms(self) -> list[float]:
@@ -119,8 +120,8 @@ class TrainingMonitor:
         if clipped <= len(norms) // 2:
             return []
         return [
-            f"{clipped} of {len(norms)} steps were clipped to {self.clip_norm:g}: raise it to about {median(norms):.2g}, "
-            "or lower the learning rate"
+            f"{clipped} of {len(norms)} steps were clipped to {self.clip_norm:g}: raise it to about "
+            f"{median(norms):.2g}, or lower the learning rate"
         ]
 
     def _update(self) -> list[str]:

@@ -46,7 +46,7 @@ def shard_model(
     mesh: DeviceMesh | None = None,
     policy: MixedPrecisionPolicy | None = None,
 ) -> nn.Module:
-    """Stages 2 and 3 by FSDP2, in place: parameters become DTensors, also in ``optimizer``, which must not have stepped.
+    """Stages 2 and 3 by FSDP2, in place: parameters become DTensors, in ``optimizer`` too, which must not have stepped.
 
     Stage 3 frees a layer's parameters after its forward pass and gathers them again in backward; stage 2 keeps them
     from the forward pass to the end of backward, and communicates a third less.
