@@ -35,6 +35,8 @@ def _register() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
+    # So that modules whose parameters have no shape yet can be moved, as by .cuda().
+    torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.npu)
 
     from torch_cann import multiprocessing
     from torch_cann.npu import _optimizers
@@ -46,9 +48,10 @@ def _register() -> None:
 
         distributed.register()
 
-    from torch_cann import ops
+    from torch_cann import _inductor, ops
 
     ops.register()
+    _inductor.install()
 
 
 _environment.fill_in()

@@ -103,6 +103,8 @@ void register_storage_operators(torch::Library& aten) {
   aten.impl("resize_", TORCH_FN(resize_));
   aten.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
   aten.impl("record_stream", TORCH_FN(record_stream));
+  // A copy at once: PyTorch's copy-on-write storages own their memory, which an npu storage does not.
+  aten.impl("_lazy_clone", [](const at::Tensor& self) { return self.clone(); });
 }
 
 }  // namespace cann::aten

@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -181,6 +182,17 @@ py::list replay(const std::vector<ReplayInput>& inputs) {
   return results;
 }
 
+// A kernel that is no operator of the dispatcher's: reported as bound by the memory that it reads and writes.
+void launch_kernel(const std::string& name, const std::vector<at::Tensor>& reads,
+                   const std::vector<at::Tensor>& writes) {
+  static auto* const names = new std::set<std::string>();  // Observation keeps a pointer; guarded by the GIL
+  const std::string& kept = *names->insert(name).first;
+  simulator::Observation seen(kept.c_str(), reinterpret_cast<uintptr_t>(kept.c_str()), /*pointwise=*/true);
+  for (const at::Tensor& tensor : reads) seen.read(tensor);
+  for (const at::Tensor& tensor : writes) seen.overwrite(tensor);
+  seen.finish();
+}
+
 sim::Collective collective_named(const std::string& name) {
   for (int i = 0; i <= static_cast<int>(sim::Collective::kBarrier); ++i) {
     if (name == sim::name_of(static_cast<sim::Collective>(i))) return static_cast<sim::Collective>(i);
@@ -205,6 +217,7 @@ void bind_clock(py::module_& m) {
   m.def("actions", [] { return to_bytes(simulator::timeline().actions()); });
   m.def("rows", &rows);
   m.def("groups", &groups);
+  m.def("launch_kernel", &launch_kernel, py::arg("name"), py::arg("reads"), py::arg("writes"));
   m.def("replay", &replay, py::arg("ranks"));
   m.def("collective_us", [](const std::string& name, double bytes, const std::vector<int>& ranks) {
     return simulator::topology().collective_us(collective_named(name), bytes, simulator::topology().shape_of(ranks));

@@ -77,22 +77,19 @@ at::Generator host_generator_for(uint64_t key) {
 
 NPUGeneratorImpl::NPUGeneratorImpl(c10::DeviceIndex device)
     : GeneratorImpl(c10::Device(kNPU, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-      seed_(c10::default_rng_seed_val) {}
+      state_(std::make_shared<State>()) {}
 
-void NPUGeneratorImpl::set_current_seed(uint64_t seed) {
-  seed_ = seed;
-  offset_ = 0;
-}
+void NPUGeneratorImpl::set_current_seed(uint64_t seed) { *state_ = {.seed = seed, .offset = 0}; }
 
 uint64_t NPUGeneratorImpl::seed() {
   set_current_seed(c10::detail::getNonDeterministicRandom(/*is_cuda=*/true));
-  return seed_;
+  return state_->seed;
 }
 
 void NPUGeneratorImpl::set_offset(uint64_t offset) {
   TORCH_CHECK_VALUE(offset % kOffsetStep == 0, "the offset of an npu generator must be a multiple of 4, but got ",
                     offset, error_suffix(ErrModule::PTA, ErrCode::VALUE));
-  offset_ = offset;
+  state_->offset = offset;
 }
 
 void NPUGeneratorImpl::set_state(const c10::TensorImpl& state) {
@@ -102,21 +99,21 @@ void NPUGeneratorImpl::set_state(const c10::TensorImpl& state) {
   uint64_t words[2];
   std::memcpy(words, state.data(), sizeof words);
   set_offset(words[1]);  // may refuse
-  seed_ = words[0];
+  state_->seed = words[0];
 }
 
 c10::intrusive_ptr<c10::TensorImpl> NPUGeneratorImpl::get_state() const {
   at::Tensor state = at::empty({kStateBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
-  const uint64_t words[2] = {seed_, offset_};
+  const uint64_t words[2] = {state_->seed, state_->offset};
   std::memcpy(state.data_ptr(), words, sizeof words);
   return state.getIntrusivePtr();
 }
 
 std::pair<uint64_t, uint64_t> NPUGeneratorImpl::take() {
   const std::lock_guard lock(mutex_);
-  const uint64_t offset = offset_;
-  offset_ += kOffsetStep;
-  return {seed_, offset};
+  const uint64_t offset = state_->offset;
+  state_->offset += kOffsetStep;
+  return {state_->seed, offset};
 }
 
 at::Generator NPUGeneratorImpl::next() {
@@ -126,9 +123,21 @@ at::Generator NPUGeneratorImpl::next() {
 
 NPUGeneratorImpl* NPUGeneratorImpl::clone_impl() const {
   auto* copy = new NPUGeneratorImpl(device().index());
-  copy->seed_ = seed_;
-  copy->offset_ = offset_;
+  *copy->state_ = *state_;
   return copy;
+}
+
+c10::intrusive_ptr<c10::GeneratorImpl> NPUGeneratorImpl::graphsafe_get_state() const {
+  auto view = c10::make_intrusive<NPUGeneratorImpl>(device().index());
+  view->state_ = state_;
+  return view;
+}
+
+void NPUGeneratorImpl::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) {
+  const auto* from = dynamic_cast<const NPUGeneratorImpl*>(other.get());
+  TORCH_CHECK_TYPE(from != nullptr, "an npu generator can only share the state of another, but got one of ",
+                   other ? other->device().str() : "nothing", error_suffix(ErrModule::PTA, ErrCode::TYPE));
+  state_ = from->state_;
 }
 
 const at::Generator& default_generator(c10::DeviceIndex device) {

@@ -46,6 +46,7 @@ from torch_cann.npu.mstx import mstx
 from torch_cann.npu.npu_config import *
 from torch_cann.npu.npu_config import config, conv, matmul
 from torch_cann.npu.random import *
+from torch_cann.npu.random import _get_generator
 from torch_cann.npu.streams import *
 from torch_cann.npu.utils import (
     clear_npu_overflow_flag,

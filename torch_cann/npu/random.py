@@ -28,6 +28,10 @@ def get_default_generator(device_index: int) -> torch.Generator:
     return _C._npu_default_generator(checked_device_index(device_index))
 
 
+# The name by which torch.compile asks for the generator of a device.
+_get_generator = get_default_generator
+
+
 def _default_generators() -> tuple[torch.Generator, ...]:
     return tuple(_C._npu_default_generator(i) for i in range(_C._npu_getDeviceCount()))
 
