@@ -54,6 +54,8 @@ def test_reduce_overhead_and_graphs() -> None:
     x = torch.randn(8, device="npu")
     first = compiled(x)
     assert torch.equal(compiled(-x), (1 - x).relu()) and torch.equal(first, (x + 1).relu())
+    torch.compiler.reset()
+    assert torch.equal(torch.compile(lambda x: (x + 1).relu(), backend="npu")(x), first)
     graph = torch.npu.NPUGraph()
     with torch.npu.graph(graph):
         y = compiled(x)

@@ -273,6 +273,17 @@ def test_compile(backend):
     assert model[0].weight.grad.is_npu
 
 
+def test_modules_without_shapes_yet_can_be_moved():
+    model = nn.LazyLinear(4).npu()
+    assert model(torch.ones(2, 3, device="npu")).shape == (2, 4) and model.weight.shape == (4, 3) and model.weight.is_npu
+
+
+def test_lazy_clone_is_a_copy():
+    x = torch.ones(3, device="npu")
+    torch._lazy_clone(x).add_(1)
+    assert x.tolist() == [1, 1, 1]
+
+
 def test_host_memory_is_guarded():
     """A write larger than the host's memory raises instead of ending the process."""
     available = next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemAvailable")) * 1024

@@ -113,3 +113,15 @@ def test_a_refused_state_changes_nothing() -> None:
     with pytest.raises(ValueError, match="multiple of 4"):
         generator.set_state(torch.ones(16, dtype=torch.uint8))
     assert generator.initial_seed() == 42
+
+
+def test_generators_can_share_a_state() -> None:
+    first, second = torch.Generator("npu").manual_seed(5), torch.Generator("npu")
+    copy, view = first.clone_state(), first.graphsafe_get_state()
+    drawn = torch.rand(3, device="npu", generator=first)
+    assert torch.equal(view.get_state(), first.get_state()) and not torch.equal(copy.get_state(), first.get_state())
+    second.graphsafe_set_state(copy)
+    assert torch.equal(torch.rand(3, device="npu", generator=second), drawn)
+    assert torch.equal(copy.get_state(), second.get_state())
+    with pytest.raises(TypeError, match="can only share the state of another, but got one of cpu"):
+        second.graphsafe_set_state(torch.Generator())

@@ -19,6 +19,16 @@ from torch_cann import _C
 from torch_cann._inductor import kernels
 
 _CPU = torch.device("cpu")
+# Where Inductor asks for the device's name and takes another than "cpu" for a GPU, settings say what it does for the CPU,
+# on which they have no effect: loops are nested in a form that cannot be reordered once nodes are fused, and longer
+# expressions pay.
+_AS_FOR_THE_CPU = {
+    "loop_ordering_after_fusion": False,
+    "loop_reindexing_after_fusion": False,
+    "loop_index_inversion_in_fusion": False,
+    "realize_opcount_threshold": config.realize_cpu_opcount_threshold,
+    "realize_acc_reads_threshold": config.realize_cpu_acc_reads_threshold,
+}
 
 
 def _as_cpu() -> contextlib.AbstractContextManager[None]:
@@ -104,5 +114,5 @@ class _CacheKey(CustomGraphModulePass):
 def register() -> None:
     register_backend_for_device("npu", NPUScheduling, NPUWrapperCodegen, device_custom_pass=_CacheKey())
     register_device_op_overrides("npu", CpuDeviceOpOverrides())
-    # Inductor never does this for the CPU, whose loops are nested in another form.
-    config.loop_reindexing_after_fusion = False
+    for setting, value in _AS_FOR_THE_CPU.items():
+        setattr(config, setting, value)
