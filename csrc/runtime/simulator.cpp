@@ -23,15 +23,30 @@ namespace {
 // Streams of a card: the default one and two pools of at most 32.
 constexpr unsigned kStreamsPerCard = 128;
 
+// An operator with its shapes, as first seen; lives as long as the process.
+struct Known {
+  uint64_t hash = 0;
+  uint32_t row = 0;
+  float us = 0;
+  sim::Engine engine = sim::Engine::kNone;
+};
+
+constexpr size_t kRecent = 4096;  // slots, a power of two
+
 struct State {
   State()
-      : topology(sim::Server::get().soc(), sim::Env::get().device_count), costs(sim::Server::get().soc(), topology) {}
+      : topology(sim::Server::get().soc(), sim::Env::get().device_count),
+        costs(sim::Server::get().soc(), topology),
+        host_us(static_cast<float>(sim::Server::get().soc().host_us)) {}
   sim::Topology topology;
   sim::CostModel costs;
+  float host_us;  // of issuing an operator
   sim::Timeline timeline;
   std::mutex mutex;  // guards rows and known
   std::vector<Row> rows;
-  std::unordered_map<uint64_t, uint32_t> known;  // hash of operator and shapes -> row
+  std::unordered_map<uint64_t, Known> known;  // by hash of operator and shapes; its nodes never move
+  // The operators met last, by the low bits of their hash: a repeated operator takes no lock on the way to its cost.
+  std::array<std::atomic<const Known*>, kRecent> recent{};
   std::atomic<SiteProvider> sites{nullptr};
   std::atomic<bool> recording{false};
   std::atomic<int> first_card{-1};
@@ -108,8 +123,8 @@ uint16_t stream_index(c10::Stream stream) {
     s.first_card.compare_exchange_strong(first, stream.device_index());
     first = s.first_card.load(std::memory_order_relaxed);
   }
-  const int cards = sim::Server::get().card_count();
-  const int card = (stream.device_index() - first + cards) % cards;
+  int card = stream.device_index() - first;
+  if (C10_UNLIKELY(card < 0)) card += sim::Server::get().card_count();
   return static_cast<uint16_t>(static_cast<unsigned>(card) * kStreamsPerCard + static_cast<unsigned>(stream.id()));
 }
 
@@ -133,39 +148,57 @@ void set_recording(bool recording, SiteProvider sites) {
 
 namespace {
 
-void launch_cost(uint32_t index, const sim::Cost& cost, c10::DeviceIndex device) {
+void launch_row(uint32_t index, sim::Engine engine, float us, c10::DeviceIndex device) {
   sim::Action action{.kind = sim::Action::kLaunch,
-                     .engine = cost.engine,
+                     .engine = engine,
                      .stream = current_stream_index(device),
                      .what = index,
-                     .us = static_cast<float>(cost.us),
-                     .host_us = static_cast<float>(sim::Server::get().soc().host_us)};
+                     .us = us,
+                     .host_us = state().host_us};
   annotate(action, device);
   state().timeline.launch(action);
+}
+
+// The entry of `hash`, made with `make_row` when it is new. Never null; stays valid.
+template <class MakeRow>
+const Known* find_or_add(uint64_t hash, MakeRow&& make_row) {
+  State& s = state();
+  std::atomic<const Known*>& slot = s.recent[hash & (kRecent - 1)];
+  const Known* recent = slot.load(std::memory_order_acquire);
+  if (C10_LIKELY(recent != nullptr && recent->hash == hash)) return recent;
+  const std::lock_guard lock(s.mutex);
+  auto it = s.known.find(hash);
+  if (it == s.known.end()) {
+    Row row = make_row();
+    const Known fresh{.hash = hash,
+                      .row = static_cast<uint32_t>(s.rows.size()),
+                      .us = static_cast<float>(row.cost.us),
+                      .engine = row.cost.engine};
+    s.rows.push_back(std::move(row));
+    it = s.known.emplace(hash, fresh).first;
+  }
+  slot.store(&it->second, std::memory_order_release);
+  return &it->second;
 }
 
 }  // namespace
 
 void launch(uint32_t index, c10::DeviceIndex device) {
   const sim::Cost cost = row(index).cost;
-  if (cost.engine != sim::Engine::kNone) launch_cost(index, cost, device);
+  if (cost.engine != sim::Engine::kNone) launch_row(index, cost.engine, static_cast<float>(cost.us), device);
 }
 
 void launch_host_copy(bool to_device, size_t bytes, c10::DeviceIndex device) {
-  State& s = state();
-  const auto count = static_cast<double>(bytes);
-  const sim::Cost cost{.engine = sim::Engine::kCopy,
-                       .us = to_device ? s.costs.host_to_device_us(count) : s.costs.device_to_host_us(count),
-                       .bytes = count};
-  uint32_t index = 0;
-  {
-    const std::lock_guard lock(s.mutex);
-    const uint64_t key = (uint64_t{bytes} << 2 | (to_device ? 3 : 1)) * 0x9E3779B97F4A7C15ull;
-    const auto [it, fresh] = s.known.try_emplace(key, static_cast<uint32_t>(s.rows.size()));
-    if (fresh) s.rows.push_back({to_device ? "copy host to device" : "copy device to host", cost});
-    index = it->second;
-  }
-  launch_cost(index, cost, device);
+  const uint64_t key = (uint64_t{bytes} << 2 | (to_device ? 3 : 1)) * 0x9E3779B97F4A7C15ull;
+  const Known* known = find_or_add(key, [&]() -> Row {
+    const auto count = static_cast<double>(bytes);
+    const sim::CostModel& model = costs();
+    return {to_device ? "copy host to device" : "copy device to host",
+            {.engine = sim::Engine::kCopy,
+             .us = to_device ? model.host_to_device_us(count) : model.device_to_host_us(count),
+             .bytes = count}};
+  });
+  launch_row(known->row, known->engine, known->us, device);
 }
 
 void Observation::add(const at::Tensor& tensor, bool output) {
@@ -214,23 +247,8 @@ void Observation::finish() {
   bool wrote = false;
   for (const Seen& seen : seen_) wrote |= seen.output;
   if (!wrote || device_ < 0) return;
-  State& s = state();
-  uint32_t index = 0;
-  sim::Cost known;
-  {
-    const std::lock_guard lock(s.mutex);
-    const auto it = s.known.find(hash_);
-    if (C10_LIKELY(it != s.known.end())) {
-      index = it->second;
-      known = s.rows[index].cost;
-    } else {
-      known = cost();
-      index = static_cast<uint32_t>(s.rows.size());
-      s.rows.push_back({std::string(base_name(name_)), known});
-      s.known.emplace(hash_, index);
-    }
-  }
-  if (known.engine != sim::Engine::kNone) launch_cost(index, known, device_);
+  const Known* known = find_or_add(hash_, [&]() -> Row { return {std::string(base_name(name_)), cost()}; });
+  if (known->engine != sim::Engine::kNone) launch_row(known->row, known->engine, known->us, device_);
 }
 
 }  // namespace cann::simulator

@@ -101,7 +101,10 @@ def memory_curve(rank: dict[str, Any]) -> str:
     """HBM of one rank over its last step, as stacked areas, with the card's capacity as a line."""
     curve, memory = rank["memory_curve"], rank["memory"]
     height, left, right = 280.0, 60.0, _WIDTH - 10
-    top = max(memory["capacity"], memory["peak"]) * 1.08
+    # Where little of HBM is used, what is used fills the picture.
+    used = max(memory["peak"], 1)
+    capacity = memory["capacity"] if memory["capacity"] < 3 * used else None
+    top = max(capacity or 0, used) * 1.08
     span = max(curve[-1][0], 1e-9)
     levels = [_stack(memory, allocated, gradients) for _, allocated, gradients in curve]
     xs = [left + time / span * (right - left) for time, _, _ in curve]
@@ -116,9 +119,10 @@ def memory_curve(rank: dict[str, Any]) -> str:
         outline = " ".join(f"{x:.1f},{y:.1f}" for x, y in points + below[::-1])
         parts.append(f'<polygon points="{outline}" fill="{colour}"><title>{html.escape(name)}</title></polygon>')
         below = points
-    line = height - memory["capacity"] / top * height
-    parts.append(f'<line class="capacity" x1="{left}" x2="{right}" y1="{line:.1f}" y2="{line:.1f}"/>')
-    parts.append(_text(left + 6, line - 6, f"capacity {memory['capacity'] / _GIB:.1f} GiB", kind="capacity"))
+    if capacity is not None:
+        line = height - capacity / top * height
+        parts.append(f'<line class="capacity" x1="{left}" x2="{right}" y1="{line:.1f}" y2="{line:.1f}"/>')
+        parts.append(_text(left + 6, line - 6, f"capacity {capacity / _GIB:.1f} GiB", kind="capacity"))
     parts += [_text(left, height + 18, "0"), _text(right, height + 18, duration(span / 1e6), "end")]
     return _svg(height + 26, parts, "HBM over the last step")
 
