@@ -51,7 +51,7 @@ class Bucket:
     def nbytes(self) -> int:
         return self.numel * self.dtype.itemsize
 
-    def empty(self, numel: int | None = None) -> torch.Tensor:
+    def zeros(self, numel: int | None = None) -> torch.Tensor:
         param = self.slots[0].param
         return torch.zeros(self.numel if numel is None else numel, dtype=param.dtype, device=param.device)
 
@@ -147,8 +147,14 @@ class GradientReducer:
         if not self._enabled:
             return
         if not self._running:
+            try:
+                torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+            except RuntimeError as error:
+                raise RuntimeError(
+                    "a gradient was added outside backward, as pipeline schedules do: do that within no_sync() of the "
+                    "DistributedOptimizer, whose step() then averages"
+                ) from error
             self._begin()
-            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
         self._bucket_of[param].unready.discard(id(param))
         while self._overlap and self._next < len(self.buckets) and not self.buckets[self._next].unready:
             self._hand_over()
@@ -169,7 +175,7 @@ class GradientReducer:
 
     @torch.no_grad()
     def _start(self, bucket: Bucket) -> Exchange:
-        flat = bucket.empty()
+        flat = bucket.zeros()
         for slot in bucket.slots:
             grad = slot.param.grad
             # Slices add up over several backwards, so a parameter has a gradient if it had one in any of them.
@@ -183,7 +189,7 @@ class GradientReducer:
         if not self._sharded:
             self._received[bucket.index] = flat
             return self._communicator.start(flat, ("bucket", bucket.index))
-        shard = self._received[bucket.index] = bucket.empty(bucket.numel // self._communicator.layout.size)
+        shard = self._received[bucket.index] = bucket.zeros(bucket.numel // self._communicator.layout.size)
         return self._communicator.start_reduce_scatter(flat, shard, ("bucket", bucket.index))
 
     @torch.no_grad()
@@ -217,12 +223,12 @@ class GradientReducer:
         flags = torch.tensor([0.0, *map(float, self.has_grad)], device=self.buckets[0].slots[0].param.device)
         if self._sharded:
             for bucket in self.buckets:
-                flags[:1] += (~bucket.grad_shard.isfinite()).any()
+                flags[:1] += (~bucket.grad_shard.isfinite()).any().to(flags.device)
         self._communicator.layout.everyone.all_reduce(flags, dist.ReduceOp.MAX).wait()
         if self._sharded:
             poison = torch.where(flags[0] > 0, torch.nan, 0.0)
             for bucket in self.buckets:
-                bucket.grad_shard += poison
+                bucket.grad_shard += poison.to(bucket.grad_shard.device)
         if all(self.has_grad):
             return  # then nothing is to be learnt, and reading a value would make the host wait for the card
         self.has_grad = [flag > 0 for flag in flags[1:].tolist()]

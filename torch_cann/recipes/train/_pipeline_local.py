@@ -59,6 +59,7 @@ class LocalStage:
             if grad is not None:
                 grad = grad.to(tensor.device)
                 tensor.grad = grad if tensor.grad is None else tensor.grad.add_(grad)
+                call_hooks(tensor)
                 self.copies[name].grad = None  # another name may have the same copy
         self.copies = {}
 
@@ -79,6 +80,12 @@ class LocalStage:
 
 def moved(value: Any, device: torch.device) -> Any:
     return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+def call_hooks(weight: torch.Tensor) -> None:
+    """Backward calls these when it adds to a gradient; who adds to one otherwise must, or a reducer misses it."""
+    for hook in (weight._post_accumulate_grad_hooks or {}).values():
+        hook(weight)
 
 
 class LocalPipeline:
@@ -130,7 +137,7 @@ class LocalPipeline:
                 elif kind == INPUT_GRADIENT:
                     self._input_gradient(stage, m)
                 else:
-                    stage_backward_weight(iter(self.stages[stage].weights()), self._weight_work.pop((stage, m)))
+                    self._weight_gradient(stage, m)
             for stage in self.stages:
                 stage.end()
         finally:
@@ -196,12 +203,18 @@ class LocalPipeline:
     def _input_gradient(self, index: int, m: int) -> None:
         outputs, grads = self._gradients(index, m)
         inputs = [v for v in self._inputs[index, m] if isinstance(v, torch.Tensor) and v.requires_grad]
-        if not inputs:  # nobody waits for this stage: both halves at once
+        if not inputs:  # nothing before this stage is trained: both halves at once
             if outputs:
                 torch.autograd.backward(outputs, grads)
             self._weight_work[index, m] = []
-            if index == 0:
-                self._inputs.pop((0, m))
             return
         weights = iter(self.stages[index].weights())
         _, self._weight_work[index, m] = stage_backward_input(outputs, grads, inputs, weights)
+
+    def _weight_gradient(self, index: int, m: int) -> None:
+        weights = self.stages[index].weights()
+        work = self._weight_work.pop((index, m))
+        stage_backward_weight(iter(weights), work)
+        for weight in weights:
+            if work and weight.grad is not None:
+                call_hooks(weight)

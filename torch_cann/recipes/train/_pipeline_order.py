@@ -1,6 +1,5 @@
 """In which order one process runs the forwards and backwards of stages: programs per card, merged into ticks."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 FORWARD, BACKWARD = "F", "B"
@@ -69,7 +68,7 @@ def _merge(programs: list[list[Action]], stages: int) -> list[Action]:
         tick = [
             program[at]
             for program, at in zip(programs, position, strict=True)
-            if at < len(program) and _ready(program[at], done, stages, BACKWARD)
+            if at < len(program) and done.issuperset(_needs(program[at], stages, BACKWARD))
         ]
         if not tick:
             raise AssertionError(f"no card can go on after {merged}")
@@ -81,46 +80,48 @@ def _merge(programs: list[list[Action]], stages: int) -> list[Action]:
     return merged
 
 
-def _ready(action: Action, done: set[Action], stages: int, backward: str) -> bool:
+def _needs(action: Action, stages: int, backward: str) -> list[Action]:
+    """What must be done before an action; ``backward`` is the kind that gives the stage before its gradient."""
     kind, stage, m = action
     if kind == FORWARD:
-        return stage == 0 or Action(FORWARD, stage - 1, m) in done
+        return [Action(FORWARD, stage - 1, m)] if stage else []
     if kind == WEIGHT_GRADIENT:
-        return Action(INPUT_GRADIENT, stage, m) in done
-    if Action(FORWARD, stage, m) not in done:
-        return False
-    return stage == stages - 1 or Action(backward, stage + 1, m) in done
+        return [Action(INPUT_GRADIENT, stage, m)]
+    return [Action(FORWARD, stage, m), *([Action(backward, stage + 1, m)] if stage < stages - 1 else [])]
 
 
 def _zero_bubble(cards: int, micro_batches: int) -> list[Action]:
     """Gradients of weights fill what would be bubbles; memory as 1F1B's first card (ZB-H1 of Qi et al. 2023).
 
-    Each tick every card does the first of these that it can: a gradient of inputs, which others wait for; a forward, if
-    it holds few enough micro-batches; a gradient of weights, which nobody waits for.
+    A card that is free does the first of these that it can: a gradient of inputs, which others wait for; a forward, if
+    it holds few enough micro-batches; a gradient of weights, which nobody waits for. The first stage has no gradient of
+    inputs, so its backward is whole. Forwards and halves of backwards are taken to last equally long.
     """
-    done: set[Action] = set()
-    count = {kind: [0] * cards for kind in (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)}
-    merged: list[Action] = []
+    halves = [(BACKWARD,)] + [(INPUT_GRADIENT, WEIGHT_GRADIENT)] * (cards - 1)
+    count = [dict.fromkeys((FORWARD, *kinds), 0) for kinds in halves]
+    free, finished, merged = [0] * cards, {}, []
 
-    def choices(card: int) -> list[tuple[str, Callable[[], bool]]]:
-        started, back, freed = (count[kind][card] for kind in (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT))
-        return [
-            (INPUT_GRADIENT, lambda: back < started),
-            (FORWARD, lambda: started - back < cards - card and started - freed < cards),
-            (WEIGHT_GRADIENT, lambda: freed < back),
-        ]
+    def choice(card: int, now: int) -> Action | None:
+        done = count[card]
+        first, last = halves[card][0], halves[card][-1]
+        may_start = done[FORWARD] - done[first] < cards - card and done[FORWARD] - done[last] < cards
+        # The first card's backward is awaited by nobody, so forwards go before it.
+        kinds = (FORWARD, BACKWARD) if card == 0 else (INPUT_GRADIENT, FORWARD, WEIGHT_GRADIENT)
+        for kind in kinds:
+            action = Action(kind, card, done[kind])
+            if action.micro_batch == micro_batches or (kind == FORWARD and not may_start):
+                continue
+            if all(finished.get(n, now + 1) <= now for n in _needs(action, cards, INPUT_GRADIENT)):
+                return action
+        return None
 
-    while len(merged) < 3 * cards * micro_batches:
-        tick = []
+    now = 0
+    while len(merged) < (3 * cards - 1) * micro_batches:
         for card in range(cards):
-            for kind, allowed in choices(card):
-                action = Action(kind, card, count[kind][card])
-                if action.micro_batch < micro_batches and allowed():
-                    if _ready(action, done, cards, INPUT_GRADIENT):
-                        tick.append(action)
-                        break
-        for action in tick:
-            count[action.kind][action.stage] += 1
-        done.update(tick)
-        merged += tick
+            action = choice(card, now) if free[card] <= now else None
+            if action is not None:
+                count[card][action.kind] += 1
+                free[card] = finished[action] = now + (2 if action.kind == BACKWARD else 1)
+                merged.append(action)
+        now += 1
     return merged

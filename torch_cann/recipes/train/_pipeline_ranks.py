@@ -9,6 +9,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.utils.checkpoint import checkpoint
 
+from torch_cann.recipes.train._pipeline_local import call_hooks
 from torch_cann.recipes.train._pipeline_split import as_tuple, named_tensors
 
 _SCHEDULES = {
@@ -94,6 +95,7 @@ class RankPipeline:
             mine = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             dist.all_reduce(mine, group=tied)
             parameter.grad = mine if grad is None else grad.add_(mine)
+            call_hooks(parameter)
         return self._from_last(torch.stack(losses).sum().detach() if losses else None)
 
     def eval_loss(

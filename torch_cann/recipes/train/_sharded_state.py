@@ -34,7 +34,7 @@ class Shard:
         self.bucket = bucket
         length = bucket.numel // ranks
         self.begin = slice_index * length
-        self.flat = bucket.empty(length)
+        self.flat = bucket.zeros(length)
         self.pieces: list[Piece] = []
         for slot in bucket.slots:
             start = max(self.begin, slot.offset)

@@ -203,7 +203,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _make_equal(self) -> None:
         group = self.communicator.scheduler.process_group
         for bucket in self._buckets:
-            flat = bucket.empty()
+            flat = bucket.zeros()
             for slot in bucket.slots:
                 slot.of(flat).copy_(slot.param)
             dist.broadcast(flat, group=group, group_src=0)

@@ -18,7 +18,8 @@ class PipelineParallel:
 
     Loss and gradients are those of the whole model and batch, up to the order of sums, if ``loss_fn`` is a mean over
     samples. What looks at a whole batch (BatchNorm) sees micro-batches. Weights that several stages share stay one:
-    their gradients are added up. Not thread-safe.
+    their gradients are added up. With a DistributedOptimizer call ``train_step`` within its ``no_sync()``: backward runs
+    once per stage and micro-batch, and its step() averages the sum. Not thread-safe.
 
     In one process the stages are on cards of this process, and kernels are queued in the order of the schedule. Across
     ranks every rank makes the same model and keeps its own stages on its card, run by torch.distributed.pipelining;

@@ -56,11 +56,11 @@ class Channel:
 
     def reduce_scatter(self, shard: torch.Tensor, whole: torch.Tensor) -> dist.Work:
         self._count(whole)
-        return dist.reduce_scatter_tensor(shard, whole, group=self.group, async_op=True)
+        return dist.reduce_scatter_single(shard, whole, group=self.group, async_op=True)
 
     def all_gather(self, whole: torch.Tensor, shard: torch.Tensor) -> dist.Work:
         self._count(whole)
-        return dist.all_gather_into_tensor(whole, shard, group=self.group, async_op=True)
+        return dist.all_gather_single(whole, shard, group=self.group, async_op=True)
 
     def all_to_all(self, received: torch.Tensor, sent: torch.Tensor) -> dist.Work:
         self._count(sent)
