@@ -22,9 +22,9 @@ def test_the_full_script() -> None:
         parallel_config={"strategy": "pipeline", "stages": 4},
         memory_config={"checkpointing": True, "activation_compression": True},
     )
-    result = trainer.train(epochs=100, max_steps=60, log_interval=20)
+    result = trainer.train(epochs=100, max_steps=30, log_interval=10)
 
-    assert result.step == 60 and result.loss < 0.8 and result.val_loss < 0.8
+    assert result.step == 30 and result.loss < 1.1 and result.val_loss < 1.1  # log(4) = 1.39 before
     assert {p.device.index for p in model.parameters()} == {0, 1, 2, 3}
     assert {p.dtype for p in model.parameters()} == {torch.float16, torch.float32}
 
@@ -51,10 +51,9 @@ def _without_dropout(**options):
     ],
     ids=["float32", "accumulated and clipped", "O1", "O2"],
 )
-@pytest.mark.parametrize("schedule", ["gpipe", "1F1B"])
-def test_a_pipeline_trains_as_one_card_does(schedule: str, options) -> None:
+def test_a_pipeline_trains_as_one_card_does(options) -> None:
     one, expected = _without_dropout(**options)
-    pipeline = {"strategy": "pipeline", "stages": 3, "micro_batches": 4, "schedule": schedule}
+    pipeline = {"strategy": "pipeline", "stages": 3, "micro_batches": 4}
     ours, result = _without_dropout(parallel_config=pipeline, **options)
     # Micro-batches change the order of sums; in 16 bits, at which numbers they are rounded.
     tolerance = 1e-2 if "amp_config" in options else 1e-4

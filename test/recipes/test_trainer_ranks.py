@@ -128,10 +128,9 @@ def test_four_ranks_go_on_for_two(two_ranks, four_ranks, tmp_path) -> None:
 
 
 def _refusals() -> list[str]:
+    from cann.recipes.train import AdvancedTrainer
     from ranks import refusal
     from torch.utils.data import DataLoader
-
-    from cann.recipes.train import AdvancedTrainer
 
     def attempt(parallel, loader=None):
         model = classifier()
