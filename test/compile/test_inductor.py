@@ -64,6 +64,12 @@ def test_reduce_overhead_and_graphs() -> None:
     assert torch.equal(y, torch.ones_like(x))
 
 
+def test_a_wrapper_in_cpp_is_refused_by_name() -> None:
+    compiled = torch.compile(lambda x: x.sin(), options={"cpp_wrapper": True})
+    with pytest.raises(Exception, match="NotImplementedError: cpp_wrapper"):
+        compiled(torch.ones(3, device="npu"))
+
+
 _COMPILED = """
 import torch, torch_npu
 x = torch.randn(64, 64, device="npu")

@@ -106,3 +106,8 @@ def test_checkpointed_dropout_repeats_its_mask(backend: str) -> None:
         # d sin(2 m x) / dx = 2 m cos(2 m x), with mask m
         torch.testing.assert_close(gradient, kept * 2 * torch.cos(2 * x.detach()))
         first = kept
+
+
+def test_an_exported_model_computes_the_same() -> None:
+    model, images = Convnet().npu().eval(), torch.randn(2, 3, 8, 8, device="npu")
+    assert torch.equal(torch.export.export(model, (images,)).module()(images), model(images))

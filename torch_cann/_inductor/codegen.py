@@ -2,7 +2,7 @@
 
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch._inductor import config
@@ -17,11 +17,11 @@ from torch._inductor.virtualized import V
 
 from torch_cann import _C
 from torch_cann._inductor import kernels
+from torch_cann._refused import not_implemented
 
 _CPU = torch.device("cpu")
-# Where Inductor asks for the device's name and takes another than "cpu" for a GPU, settings say what it does for the CPU,
-# on which they have no effect: loops are nested in a form that cannot be reordered once nodes are fused, and longer
-# expressions pay.
+# What Inductor does for a device named "cpu" whatever these settings say, so they change nothing there: its C++ loops
+# are nested in a form that cannot be reordered once nodes are fused, and longer expressions pay.
 _AS_FOR_THE_CPU = {
     "loop_ordering_after_fusion": False,
     "loop_reindexing_after_fusion": False,
@@ -101,6 +101,16 @@ class NPUWrapperCodegen(_OnTheCard, PythonWrapperCodegen):
         self.header.writeline("async_compile = AsyncCompile()")
 
 
+class _NoCppWrapperCodegen:
+    """Stands where other devices have a wrapper in C++."""
+
+    supports_caching = False
+
+    @staticmethod
+    def create(*args: Any) -> NoReturn:
+        raise not_implemented("cpp_wrapper, which AOTInductor needs too,", "use torch.compile without it")
+
+
 class _CacheKey(CustomGraphModulePass):
     """Changes no graph: makes this folder's sources part of the key under which Inductor caches generated code."""
 
@@ -112,7 +122,9 @@ class _CacheKey(CustomGraphModulePass):
 
 
 def register() -> None:
-    register_backend_for_device("npu", NPUScheduling, NPUWrapperCodegen, device_custom_pass=_CacheKey())
+    register_backend_for_device(
+        "npu", NPUScheduling, NPUWrapperCodegen, _NoCppWrapperCodegen, device_custom_pass=_CacheKey()
+    )
     register_device_op_overrides("npu", CpuDeviceOpOverrides())
     for setting, value in _AS_FOR_THE_CPU.items():
         setattr(config, setting, value)
