@@ -80,6 +80,8 @@ class AutoMixedPrecision:
         self._steps = 0
         self._init_scale = init_scale
         self._masters: MasterWeights | None = None
+        self._counted: set[nn.Parameter] | None = None
+        self._prepared = False
         self._group = process_group
         kind = GradScaler
         if process_group is not None:
@@ -138,9 +140,6 @@ class AutoMixedPrecision:
                 parameter.data = parameter.data.to(self.dtype)
             precision_levels.compute_in_16_bits(model, self.dtype)
         return model
-
-    _prepared = False
-    _counted: set[nn.Parameter] | None = None
 
     def count_only(self, parameters: Iterable[nn.Parameter]) -> None:
         """Across the ranks of process_group: the parameters whose gradients this rank counts in the norm of all."""
