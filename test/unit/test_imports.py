@@ -143,3 +143,27 @@ def test_device_is_what_generic_code_finds() -> None:
     assert torch.get_device_module("npu") is torch.npu
     assert torch._utils._get_available_device_type() == "npu"
     assert importlib.util.find_spec("torch_npu") is not None
+
+
+def test_calls_wait_until_their_module_is_loaded(run_python) -> None:
+    code = """
+import sys
+from torch_cann._import_hooks import when_imported
+
+made = []
+def call():
+    made.append("colorsys" in sys.modules)
+    if len(made) == 1:
+        raise OSError("not yet")
+
+when_imported("colorsys", call)
+assert not made
+try:
+    import colorsys
+except OSError:
+    print("raised", "colorsys" in sys.modules)
+import colorsys
+when_imported("colorsys", call)
+print(made, colorsys.__loader__ is colorsys.__spec__.loader, type(colorsys.__loader__).__name__)
+"""
+    assert run_python(code) == "[True, True, True] True SourceFileLoader"
