@@ -54,15 +54,11 @@ class LlamaLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    def __init__(
-        self, vocab_size: int, hidden_size: int, num_layers: int, num_heads: int, intermediate_size: int
-    ):
+    def __init__(self, vocab_size: int, hidden_size: int, num_layers: int, num_heads: int, intermediate_size: int):
         super().__init__()
         self.head_width = hidden_size // num_heads
         self.tokens = nn.Embedding(vocab_size, hidden_size)
-        self.layers = nn.ModuleList(
-            LlamaLayer(hidden_size, num_heads, intermediate_size) for _ in range(num_layers)
-        )
+        self.layers = nn.ModuleList(LlamaLayer(hidden_size, num_heads, intermediate_size) for _ in range(num_layers))
         self.norm = nn.RMSNorm(hidden_size, eps=1e-6)
         self.head = nn.Linear(hidden_size, vocab_size, bias=False)
 

@@ -55,9 +55,7 @@ class GPTModel(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, hidden_size)
         self.positions = nn.Embedding(max_length, hidden_size)
-        self.layers = nn.ModuleList(
-            TransformerLayer(hidden_size, num_heads, checkpointing) for _ in range(num_layers)
-        )
+        self.layers = nn.ModuleList(TransformerLayer(hidden_size, num_heads, checkpointing) for _ in range(num_layers))
         self.norm = nn.LayerNorm(hidden_size)
         self.lm_head = nn.Linear(hidden_size, vocab_size)
         for table in (self.embedding, self.positions):

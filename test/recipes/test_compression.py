@@ -30,7 +30,7 @@ def _average(compression: str | None, two_levels: bool, steps: int) -> tuple[lis
     scheduler = TopologyAwareScheduler(ranks_per_node=2) if two_levels else None
     comm = CompressedCommunicator(compression, "16KB", scheduler=scheduler, top_k_ratio=0.1)
     digest, errors, total, wanted = hashlib.sha256(), [], 0, 0
-    for step in range(steps):
+    for _ in range(steps):
         tensors = [tensor.npu() for tensor in _gradients(dist.get_rank())]
         comm.all_reduce(tensors)
         flat = torch.cat([tensor.cpu().flatten() for tensor in tensors])
@@ -168,7 +168,9 @@ def test_alone_nothing_changes():
     assert comm.sent_bytes == {}
 
 
-@pytest.mark.parametrize(("size", "expected"), [("25MB", 25 * 2**20), ("1.5 kb", 1536), (7, 7), ("2GB", 2**31), ("8B", 8)])
+@pytest.mark.parametrize(
+    ("size", "expected"), [("25MB", 25 * 2**20), ("1.5 kb", 1536), (7, 7), ("2GB", 2**31), ("8B", 8)]
+)
 def test_sizes(size, expected):
     assert parse_size(size) == expected
 

@@ -326,7 +326,11 @@ class Branches(nn.Module):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"schedule": "2F2B"}, ValueError, "schedule must be one of gpipe, 1F1B, interleaved, zero-bubble, but is '2F2B'"),
+        (
+            {"schedule": "2F2B"},
+            ValueError,
+            "schedule must be one of gpipe, 1F1B, interleaved, zero-bubble, but is '2F2B'",
+        ),
         ({"stages": 0}, ValueError, "stages must be a positive whole number, but is 0"),
         ({"micro_batches": 2.0}, ValueError, "micro_batches must be a positive whole number, but is 2.0"),
         ({"stages": 6}, ValueError, r"calls 4 blocks \(0, 1, 2, 3\), too few for 6 stages"),

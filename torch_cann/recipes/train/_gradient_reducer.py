@@ -87,8 +87,8 @@ class GradientReducer:
         buckets: of ``make_buckets``.
         communicator: averages.
         overlap: start a bucket as soon as backward has filled it; else all when backward is over.
-        sharded: every rank keeps its slice only, ``bucket.grad_shard``, and ``p.grad`` becomes None. Slices add up until
-            ``forget``. An overflow on one rank makes all slices nan, so that all ranks skip the step.
+        sharded: every rank keeps its slice only, ``bucket.grad_shard``, and ``p.grad`` becomes None. Slices add up
+            until ``forget``. An overflow on one rank makes all slices nan, so that all ranks skip the step.
         finished: called when the gradients are averaged.
     """
 

@@ -20,7 +20,9 @@ class LocalStage:
     step, whose gradient goes back.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device, placed: dict[torch.Tensor, torch.device], recompute: bool):
+    def __init__(
+        self, module: nn.Module, device: torch.device, placed: dict[torch.Tensor, torch.device], recompute: bool
+    ):
         self.module, self.device, self._recompute = module, device, recompute
         self._borrowed: dict[str, torch.Tensor] = {}
         for name, tensor in named_tensors(module).items():

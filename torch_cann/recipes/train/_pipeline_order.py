@@ -32,7 +32,7 @@ def _gpipe(card: int, cards: int, chunks: int, micro_batches: int) -> list[Actio
 
 
 def _one_f_one_b(card: int, cards: int, chunks: int, micro_batches: int) -> list[Action]:
-    """A backward as soon as possible, so that at most ``cards - card`` micro-batches are held (Narayanan et al. 2019)."""
+    """A backward as soon as possible: at most ``cards - card`` micro-batches are held (Narayanan et al. 2019)."""
     warm = min(micro_batches, cards - 1 - card)
     forwards = [Action(FORWARD, card, m) for m in range(micro_batches)]
     backwards = [Action(BACKWARD, card, m) for m in range(micro_batches)]
@@ -49,9 +49,7 @@ def _interleaved(card: int, cards: int, chunks: int, micro_batches: int) -> list
         return Action(kind, chunk * cards + card, k // (cards * chunks) * cards + k % cards)
 
     warm = min(total, 2 * (cards - 1 - card) + (chunks - 1) * cards)
-    return _alternate(
-        [action(FORWARD, k) for k in range(total)], [action(BACKWARD, k) for k in range(total)], warm
-    )
+    return _alternate([action(FORWARD, k) for k in range(total)], [action(BACKWARD, k) for k in range(total)], warm)
 
 
 def _alternate(forwards: list[Action], backwards: list[Action], warm: int) -> list[Action]:

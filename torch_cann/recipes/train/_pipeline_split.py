@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-_CONTAINERS = (nn.Sequential, nn.ModuleList)
-
 
 def split_model(model: nn.Module, stages: int, split: Sequence[str] | Sequence[int] | None) -> list[fx.GraphModule]:
     """Stages that take and return tuples of values, the last what the model returns.
@@ -61,9 +59,9 @@ def _above_blocks(model: nn.Module) -> set[nn.Module]:
     above: set[nn.Module] = set()
 
     def visit(module: nn.Module, is_root: bool) -> None:
-        if not is_root and not any(isinstance(inner, _CONTAINERS[1]) for inner in module.modules()):
-            if not isinstance(module, _CONTAINERS):
-                return
+        has_list = any(isinstance(inner, nn.ModuleList) for inner in module.modules())
+        if not (is_root or has_list or isinstance(module, nn.Sequential)):
+            return
         above.add(module)
         if not isinstance(module, nn.ModuleList):
             for child in module.children():
@@ -154,9 +152,7 @@ def _even(costs: list[int], stages: int) -> list[int]:
     return begins[::-1]
 
 
-def _stage(
-    model: nn.Module, graph: fx.Graph, stage_of: dict[fx.Node, int], stage: int, stages: int
-) -> fx.GraphModule:
+def _stage(model: nn.Module, graph: fx.Graph, stage_of: dict[fx.Node, int], stage: int, stages: int) -> fx.GraphModule:
     """One stage: its own nodes, what earlier stages hand on as inputs, what later ones need as outputs."""
 
     def crossing(border: int) -> list[fx.Node]:

@@ -17,8 +17,7 @@ from torch_cann.recipes.train.topology import Exchange, TopologyAwareScheduler
 # Optimizers whose update of a number depends on that number's own gradient and state only, so that a slice of a
 # parameter can be updated alone.
 ELEMENTWISE = frozenset(
-    getattr(torch.optim, name)
-    for name in "Adadelta Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD".split()
+    getattr(torch.optim, name) for name in "Adadelta Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD".split()
 )
 _IN_FLIGHT = 4  # buckets of parameters that are collected at a time
 
@@ -34,7 +33,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     Stage 0 shards nothing; every rank makes the whole update. Stage 1 shards the optimizer's state: every rank updates
     its slice of the parameters and the slices are then collected (Rajbhandari et al. 2020). Stage 2 shards gradients
     too, which also sends a third less than stage 1: then ``p.grad`` is None after backward, ``param_groups`` hold the
-    slices, and **gradients must be clipped with ``clip_grad_norm_`` of this object**, since torch's own would find none.
+    slices, and **gradients must be clipped with ``clip_grad_norm_`` of this object**: torch's own would find none.
 
     Args:
         params: parameters or parameter groups, on their card already.
@@ -79,7 +78,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._params: list[nn.Parameter] = [p for group in whole.param_groups for p in group["params"]]
         self._frozen = [p for p in self._params if not p.requires_grad]
         self._group_lengths = [len(group["params"]) for group in whole.param_groups]
-        self._buckets = make_buckets(self._params, self.communicator.bucket_size, self._ranks) if self._ranks > 1 else []
+        self._buckets = (
+            make_buckets(self._params, self.communicator.bucket_size, self._ranks) if self._ranks > 1 else []
+        )
         self._make_equal()
         self._reducer: GradientReducer | None = None
         if self._buckets and reduce_gradients:

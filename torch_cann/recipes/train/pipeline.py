@@ -18,8 +18,8 @@ class PipelineParallel:
 
     Loss and gradients are those of the whole model and batch, up to the order of sums, if ``loss_fn`` is a mean over
     samples. What looks at a whole batch (BatchNorm) sees micro-batches. Weights that several stages share stay one:
-    their gradients are added up. With a DistributedOptimizer call ``train_step`` within its ``no_sync()``: backward runs
-    once per stage and micro-batch, and its step() averages the sum. Not thread-safe.
+    their gradients are added up. With a DistributedOptimizer call ``train_step`` within its ``no_sync()``: backward
+    runs once per stage and micro-batch, and its step() averages the sum. Not thread-safe.
 
     In one process the stages are on cards of this process, and kernels are queued in the order of the schedule. Across
     ranks every rank makes the same model and keeps its own stages on its card, run by torch.distributed.pipelining;
@@ -74,8 +74,8 @@ class PipelineParallel:
         else:
             if self.schedule != "gpipe" and micro_batches < stages:
                 raise ValueError(
-                    f"schedule {schedule!r} over {stages} ranks needs at least as many micro-batches, but micro_batches "
-                    f"is {micro_batches}"
+                    f"schedule {schedule!r} over {stages} ranks needs at least as many micro-batches, but "
+                    f"micro_batches is {micro_batches}"
                 )
             card = torch.device("npu", torch.npu.current_device())
             self._across = RankPipeline(parts, group, card, self.schedule, micro_batches, checkpointing)
@@ -249,4 +249,6 @@ def _cards(stages: int, devices: Sequence[Any] | None) -> list[torch.device]:
     if len(devices) != stages:
         raise ValueError(f"devices must be one for each of the {stages} stages, but there are {len(devices)}")
     cards = [torch.device("npu", d) if isinstance(d, int) else torch.device(d) for d in devices]
-    return [torch.device("npu", torch.npu.current_device()) if c.type == "npu" and c.index is None else c for c in cards]
+    return [
+        torch.device("npu", torch.npu.current_device()) if c.type == "npu" and c.index is None else c for c in cards
+    ]

@@ -81,7 +81,7 @@ class Layout:
 
     @property
     def slice_index(self) -> int:
-        """Which of ``size`` equal slices this rank holds after a reduce_scatter: of the node first, then of the rail."""
+        """Which of ``size`` equal slices this rank has after a reduce_scatter: of the node first, then of the rail."""
         if self.node is None or self.rail is None:
             return self.everyone.rank
         return self.node.rank * self.rail.size + self.rail.rank
@@ -173,9 +173,7 @@ class TopologyAwareScheduler:
         self.flush()
         self._budget = self.overlap_factor * nbytes
 
-    def submit(
-        self, start: Callable[[], Exchange], nbytes: int, group: dist.ProcessGroup | None = None
-    ) -> Ticket:
+    def submit(self, start: Callable[[], Exchange], nbytes: int, group: dist.ProcessGroup | None = None) -> Ticket:
         """Hands over a collective that ``start`` begins.
 
         It starts at once as far as the share of ``begin_step`` allows, without overtaking an earlier one that waits;
@@ -211,7 +209,7 @@ class TopologyAwareScheduler:
         return Exchange(self._all_reduce_steps(layout, tensor, flat))
 
     def _all_reduce_steps(self, layout: Layout, tensor: torch.Tensor, flat: torch.Tensor) -> Steps:
-        yield from reduce_steps(layout, flat, lambda part, channel: _sum_steps(part, channel))
+        yield from reduce_steps(layout, flat, _sum_steps)
         if flat.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous():
             tensor.copy_(flat[: tensor.numel()].view(tensor.shape))
 
