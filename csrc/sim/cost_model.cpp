@@ -46,7 +46,6 @@ const std::unordered_map<std::string_view, Kind>& kinds() {
         {"linear", kLinear},
         {"npu_linear", kLinear},
         {"grouped_matmul", kGroupedMatmul},
-        {"npu_grouped_matmul", kGroupedMatmul},
         {"grouped_matmul_weight_grad", kGroupedMatmulWeightGrad},
         {"npu_conv2d", kConvolution},
         {"npu_convolution", kConvolution},
@@ -427,7 +426,7 @@ Cost CostModel::cost(const OperatorDesc& op) const {
       if (tensors >= 2) return products(op, 0, true);
       break;
     case Kind::kGroupedMatmul:
-      if (tensors >= 2) return grouped_products(*this, op, false);
+      if (tensors >= 2 && op.inputs[1].sizes.size() == 3) return grouped_products(*this, op, false);
       break;
     case Kind::kGroupedMatmulWeightGrad:
       if (tensors >= 2 && !op.outputs.empty()) return grouped_products(*this, op, true);

@@ -144,5 +144,26 @@ TEST_F(CostModelTest, ConvolutionCountsItsProducts) {
   EXPECT_DOUBLE_EQ(cost.flops, 2.0 * 8 * 128 * 56 * 56 * 64 * 9);
 }
 
+TEST_F(CostModelTest, AGroupedProductPaysForWholeTilesOfEveryGroup) {
+  const auto cost = [&](int64_t groups, int64_t rows) {
+    const Tensors in({{rows, 2048}, {groups, 2048, 1408}});
+    const Tensors out({{rows, 1408}});
+    return model_.cost({.name = "grouped_matmul", .inputs = in.descs, .outputs = out.descs});
+  };
+  const Cost one = cost(1, 8192), many = cost(64, 8192), crumbs = cost(64, 640);
+  EXPECT_EQ(one.engine, Engine::kCube);
+  EXPECT_DOUBLE_EQ(one.flops, 2. * 8192 * 2048 * 1408);
+  EXPECT_DOUBLE_EQ(many.flops, one.flops);
+  EXPECT_GT(many.us, one.us);
+  // 10 rows a group read all weights: bound by memory, far from a tenth of the time.
+  EXPECT_GT(crumbs.us, many.us / 4);
+
+  const Tensors in({{8192, 2048}, {8192, 1408}});
+  const Tensors out({{64, 2048, 1408}});
+  const Cost weights = model_.cost({.name = "grouped_matmul_weight_grad", .inputs = in.descs, .outputs = out.descs});
+  EXPECT_DOUBLE_EQ(weights.flops, one.flops);
+  EXPECT_TRUE(weights.modelled);
+}
+
 }  // namespace
 }  // namespace cann::sim

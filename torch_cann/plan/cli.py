@@ -122,7 +122,7 @@ def _estimate(arguments: argparse.Namespace) -> int:
     from torch_cann.plan import estimate
 
     model, layout = shapes.model_of(arguments), shapes.layout_of(arguments)
-    summary = estimate.summarize(model, layout, calibration.given(arguments.calibration))
+    summary = estimate.summarize(model, layout, calibration.given(arguments.calibration, bool(model.experts)))
     if arguments.hbm_mb:
         for rank in summary["ranks"]:
             rank["memory"]["capacity"] = arguments.hbm_mb << 20
