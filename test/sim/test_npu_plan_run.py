@@ -161,3 +161,5 @@ def test_pipeline_stages_are_found_and_wait_for_each_other(npu_plan, tmp_path: P
     # 1F1B of 4 stages and 8 micro-batches: 3 of 11 at least; transfers add to it.
     assert all(bubble > 0.15 for bubble in bubbles)
     assert ranks[0]["memory"]["activations"] > ranks[3]["memory"]["activations"]
+    for rank in ranks:  # micro-batches add to the gradients that are there
+        assert 0 < max(gradients for *_, gradients in rank["memory_curve"]) <= rank["memory"]["gradients"]

@@ -205,7 +205,8 @@ class _Watcher:
         self.trace = trace
         self.wanted = steps
         self.first: Any = None
-        self._gradients = 0
+        self._gradients = 0  # bytes of what follows
+        self._holding: set[int] = set()  # parameters that have a gradient, which micro-batches add to
 
     def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self.first is None:
@@ -220,6 +221,7 @@ class _Watcher:
         _sim.mark(self.trace.steps)
         self.trace.gradient_curve.append((_sim.action_count(), 0))
         self._gradients = 0
+        self._holding.clear()
         if self.trace.steps >= self.wanted:
             raise _Enough
 
@@ -228,7 +230,8 @@ class _Watcher:
         return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
     def _accumulated(self, parameter: torch.Tensor) -> None:
-        if parameter.grad is not None:
+        if parameter.grad is not None and id(parameter) not in self._holding:
+            self._holding.add(id(parameter))
             self._gradients += _local(parameter.grad).nbytes
             self.trace.gradient_curve.append((_sim.action_count(), self._gradients))
 
