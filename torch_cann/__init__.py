@@ -55,6 +55,7 @@ def _register() -> None:
 
 
 _environment.fill_in()
+_environment.warn_of_unknown()
 _register()
 _aliases.install()
 _environment.transfer_if_asked()

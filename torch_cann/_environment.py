@@ -6,6 +6,7 @@ the user is never touched.
 
 import importlib
 import os
+import warnings
 from pathlib import Path
 
 import torch
@@ -19,6 +20,22 @@ def fill_in() -> None:
     for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
         os.environ.setdefault(name, str(HOME))
     torch.version.cann = version.CANN
+
+
+def warn_of_unknown() -> None:
+    """Warns of variables that look like ours and are not: nobody reads them."""
+    ours = [name for name in os.environ if name.startswith("TORCH_CANN_")]
+    if not ours:
+        return
+    import difflib
+
+    from torch_cann import _variables
+
+    known = set(_variables.names_read())
+    for name in sorted(set(ours) - known):
+        (close, *_) = [*difflib.get_close_matches(name, known, 1), ""]
+        meant = f", did you mean {close}?" if close else ""
+        warnings.warn(f"the environment variable {name} is not known and has no effect{meant}", stacklevel=2)
 
 
 def transfer_if_asked() -> None:

@@ -20,7 +20,9 @@ _MEMORY_SURVIVES = "memory of a simulated card is not lost, restart_device() lea
 # Module -> reason -> names. A name with a capital letter first is a class, the others are functions.
 _TABLE: dict[str, dict[str, str]] = {
     "torch_cann._package": {
-        "the dtype exists on hardware only, use torch.float8_e4m3fn": "HiFloat8Tensor",
+        "the dtype exists on hardware only, use torch.float8_e4m3fn": "HiFloat8Tensor HiFloat8Tensor.to_hifloat8 "
+        "hifloat8",
+        "the dtype exists on hardware only, use torch.float4_e2m1fn_x2 for storage": "float4_e1m2fn_x2",
     },
     "torch_cann.contrib.function": {
         "compute attention with torch.nn.functional.scaled_dot_product_attention": "npu_fused_attention "
@@ -111,10 +113,14 @@ def _class(address: str, name: str, reason: str) -> type:
 
 
 def refused(module: str) -> dict[str, Any]:
-    """The refused names of ``module``, to be put into it."""
+    """The refused names of ``module``, to be put into it. "Class.method" becomes an attribute of a refused class."""
     address = _address(module)
-    return {
-        name: (_class if name[0].isupper() else _function)(address, name, reason)
-        for reason, names in _TABLE[module].items()
-        for name in names.split()
-    }
+    found: dict[str, Any] = {}
+    for reason, names in _TABLE[module].items():
+        for name in names.split():
+            owner, _, method = name.partition(".")
+            if method:
+                setattr(found[owner], method, staticmethod(_function(address, name, reason)))
+            else:
+                found[name] = (_class if name[0].isupper() else _function)(address, name, reason)
+    return found

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from torch_cann.utils._error_code import ErrCode, pta_error
+
 __all__ = [
     "NpuFusedAdadelta",
     "NpuFusedAdam",
@@ -30,7 +32,10 @@ def _check(kind: type, **limits: tuple[float, float, float]) -> None:
     """Raises ValueError for a value outside its limits: name = (value, least, end), the end not included."""
     for name, (value, least, end) in limits.items():
         if not least <= value < end:
-            raise ValueError(f"{kind.__name__}: {name} must be at least {least} and below {end}, but is {value}")
+            raise ValueError(
+                f"{kind.__name__}: {name} must be at least {least} and below {end}, but is {value}"
+                + pta_error(ErrCode.VALUE)
+            )
 
 
 _INF = math.inf
@@ -49,7 +54,9 @@ class NpuFusedOptimizerBase(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     if parameter.grad.is_sparse:
-                        raise RuntimeError(f"{type(self).__name__} does not support sparse gradients")
+                        raise RuntimeError(
+                            f"{type(self).__name__} does not support sparse gradients" + pta_error(ErrCode.PARAM)
+                        )
                     yield parameter, group
 
     def clip_grad_norm_fused_(self, max_norm: float, norm_type: float = 2) -> torch.Tensor:
@@ -353,9 +360,11 @@ class NpuFusedBertAdam(NpuFusedOptimizerBase):
     ) -> None:
         _check(type(self), lr=(lr, 0, _INF), b1=(b1, 0, 1), b2=(b2, 0, 1), e=(e, 0, _INF))
         if schedule not in ("warmup_linear", "warmup_cosine", "warmup_constant"):
-            raise ValueError(f"Invalid schedule parameter: {schedule!r}")
+            raise ValueError(f"Invalid schedule parameter: {schedule!r}" + pta_error(ErrCode.VALUE))
         if warmup != -1 and not 0 <= warmup < 1:
-            raise ValueError(f"warmup must be -1, or at least 0 and below 1, but is {warmup}")
+            raise ValueError(
+                f"warmup must be -1, or at least 0 and below 1, but is {warmup}" + pta_error(ErrCode.VALUE)
+            )
         super().__init__(
             params,
             dict(lr=lr, schedule=schedule, warmup=warmup, t_total=t_total, b1=b1, b2=b2, e=e,

@@ -57,6 +57,34 @@ def test_the_folder(folder) -> None:
     assert json.loads((folder / "profiler_info.json").read_text())["torch_npu_version"] == torch_npu.__version__
 
 
+_COLUMNS = {
+    "kernel_details.csv": "Step Id,Device_id,Model ID,Task ID,Stream ID,Name,Type,OP State,Accelerator Core,"
+    "Start Time(us),Duration(us),Wait Time(us),Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,Input Data Types,"
+    "Input Formats,Output Shapes,Output Data Types,Output Formats,Context ID",
+    "operator_details.csv": "Name,Input Shapes,Call Stack,Host Self Duration(us),Host Total Duration(us),"
+    "Device Self Duration(us),Device Total Duration(us),Device Self Duration With AICore(us),"
+    "Device Total Duration With AICore(us)",
+    "step_trace_time.csv": "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,"
+    "Bubble,Communication(Not Overlapped and Exclude Receive),Preparing",
+    "memory_record.csv": "Component,Timestamp(us),Total Allocated(MB),Total Reserved(MB),Total Active(MB),Stream Ptr,"
+    "Device Type",
+    "operator_memory.csv": "Name,Size(KB),Allocation Time(us),Release Time(us),Active Release Time(us),Duration(us),"
+    "Active Duration(us),Allocation Total Allocated(MB),Allocation Total Reserved(MB),Allocation Total Active(MB),"
+    "Release Total Allocated(MB),Release Total Reserved(MB),Release Total Active(MB),Stream Ptr,Device Type",
+    "op_statistic.csv": "Device_id,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),"
+    "Ratio(%)",
+    "api_statistic.csv": "Device_id,Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance",
+}
+
+
+@pytest.mark.parametrize("name", _COLUMNS)
+def test_the_columns_that_analysis_tools_read(folder, name: str) -> None:
+    with open(folder / "ASCEND_PROFILER_OUTPUT" / name, newline="") as file:
+        header, *rows = list(csv.reader(file))
+    assert ",".join(header) == _COLUMNS[name]
+    assert rows and all(len(row) == len(header) for row in rows)
+
+
 def test_kernels(folder) -> None:
     kernels = _rows(folder, "kernel_details.csv")
     products = [k for k in kernels if k["Name"] == "aten::addmm"]

@@ -95,3 +95,21 @@ except KeyboardInterrupt:
     print((torch.ones(2, device="npu") + 1).tolist())
 """
     assert run_python(code) == "[2.0, 2.0]"
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: torch.npu.set_task_queue_enable(7),
+        lambda: torch.npu.device("cuda:0"),
+        lambda: torch.npu.set_per_process_memory_fraction(2.0),
+        lambda: torch.npu.caching_allocator_alloc(-1),
+        lambda: torch.npu.use_compatible_impl("yes"),
+        lambda: torch.npu.mstx.mark(""),
+        lambda: torch.npu.set_option({"NO_SUCH_OPTION": "1"}),
+        lambda: torch.npu.current_stream(99),
+    ],
+)
+def test_what_the_python_package_refuses_has_a_code(refused) -> None:
+    with pytest.raises((ValueError, TypeError, RuntimeError), match=SUFFIX):
+        refused()

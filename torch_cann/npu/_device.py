@@ -9,6 +9,7 @@ import torch
 from torch_cann import _C
 from torch_cann._refused import refused
 from torch_cann.npu._utils import _get_device_index, checked_device_index
+from torch_cann.utils._error_code import ErrCode, pta_error
 
 __all__ = [
     "can_device_access_peer",
@@ -137,6 +138,7 @@ def get_device_capability(device: Any = None) -> tuple[int, int] | None:
     except ValueError:
         raise ValueError(
             f"TORCH_NPU_DEVICE_CAPABILITY must read major.minor, for example 9.0, but is {_CAPABILITY!r}"
+            + pta_error(ErrCode.VALUE)
         ) from None
     return major, minor
 
@@ -168,7 +170,10 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
     if debug_mode in _SYNC_DEBUG_MODES:
         debug_mode = _SYNC_DEBUG_MODES.index(debug_mode)
     if debug_mode not in (0, 1, 2):
-        raise RuntimeError(f"invalid value of debug_mode: {debug_mode!r}, not 0, 1, 2 or one of {_SYNC_DEBUG_MODES}")
+        raise RuntimeError(
+            f"invalid value of debug_mode: {debug_mode!r}, not 0, 1, 2 or one of {_SYNC_DEBUG_MODES}"
+            + pta_error(ErrCode.PARAM)
+        )
     _sync_debug_mode = int(debug_mode)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch_cann._refused import refused
 from torch_cann.npu._device import synchronize
 from torch_cann.npu._utils import checked_device_index
+from torch_cann.utils._error_code import ErrCode, pta_error
 
 __all__ = ["check_uce_in_memory", "restart_device", "stop_device", "stress_detect"]
 
@@ -40,13 +41,18 @@ def check_uce_in_memory(device_id: int) -> int:
 def stress_detect(detect_type: str = "aic") -> int:
     """0: the cards pass the test. Raises ValueError for another kind of test than "aic" or "p2p"."""
     if detect_type not in _STRESS_KINDS:
-        raise ValueError(f"stress_detect() knows the tests {_STRESS_KINDS}, but got {detect_type!r}")
+        raise ValueError(
+            f"stress_detect() knows the tests {_STRESS_KINDS}, but got {detect_type!r}" + pta_error(ErrCode.VALUE)
+        )
     return 0
 
 
 def _checked_tensor(tensor: Any) -> torch.Tensor:
     if not isinstance(tensor, torch.Tensor) or tensor.device.type != "npu":
-        raise RuntimeError(f"expected a tensor on npu, but got {getattr(tensor, 'device', type(tensor).__name__)}")
+        raise RuntimeError(
+            f"expected a tensor on npu, but got {getattr(tensor, 'device', type(tensor).__name__)}"
+            + pta_error(ErrCode.PARAM)
+        )
     return tensor
 
 

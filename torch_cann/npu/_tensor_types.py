@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.storage import _LegacyStorage, _warn_typed_storage_removal
 
+from torch_cann.utils._error_code import ErrCode, pta_error
+
 _DTYPES = {
     "BFloat16": torch.bfloat16,
     "Bool": torch.bool,
@@ -49,7 +51,10 @@ class _TensorType(type):
             return torch.tensor(args[0], dtype=cls.dtype, device=device)
         if not args:
             return torch.empty(0, dtype=cls.dtype, device=device)
-        raise TypeError(f"{cls.__name__}() expects sizes, a sequence or a tensor of this type, but got {args!r}")
+        raise TypeError(
+            f"{cls.__name__}() expects sizes, a sequence or a tensor of this type, but got {args!r}"
+            + pta_error(ErrCode.TYPE)
+        )
 
 
 def _tensor_type(name: str, dtype: torch.dtype) -> _TensorType:

@@ -16,7 +16,7 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     compared with the number of cards.
     """
     if isinstance(device, bool):
-        raise TypeError(f"expected an npu device or its index, but got {device!r}")
+        raise TypeError(f"expected an npu device or its index, but got {device!r}" + pta_error(ErrCode.TYPE))
     if isinstance(device, int):
         return device
     if isinstance(device, str):
@@ -25,18 +25,23 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
         if allow_cpu and device.type == "cpu":
             return -1
         if device.type != "npu":
-            raise ValueError(f"Expected a npu device, but got: {device}")
+            raise ValueError(f"Expected a npu device, but got: {device}" + pta_error(ErrCode.VALUE))
         index = device.index
     elif device is None:
         index = None
     elif isinstance(getattr(device, "idx", None), int):  # torch.npu.device
         index = device.idx
     else:
-        raise TypeError(f"expected an npu device or its index, but got {device!r} of type {type(device).__name__}")
+        raise TypeError(
+            f"expected an npu device or its index, but got {device!r} of type {type(device).__name__}"
+            + pta_error(ErrCode.TYPE)
+        )
     if index is not None:
         return index
     if not optional:
-        raise ValueError(f"Expected a npu device with a specified index or an integer, but got: {device}")
+        raise ValueError(
+            f"Expected a npu device with a specified index or an integer, but got: {device}" + pta_error(ErrCode.VALUE)
+        )
     return _C._npu_getDevice()
 
 

@@ -2,6 +2,8 @@
 
 import torch
 
+from torch_cann.utils._error_code import ErrCode, pta_error
+
 __all__ = [
     "get_amp_supported_dtype",
     "get_autocast_dtype",
@@ -31,5 +33,7 @@ def get_autocast_dtype() -> torch.dtype:
 def set_autocast_dtype(dtype: torch.dtype) -> None:
     """Raises ValueError for a dtype that get_amp_supported_dtype() does not list."""
     if dtype not in get_amp_supported_dtype():
-        raise ValueError(f"npu autocast works in {get_amp_supported_dtype()}, but got {dtype}")
+        raise ValueError(
+            f"npu autocast works in {get_amp_supported_dtype()}, but got {dtype}" + pta_error(ErrCode.VALUE)
+        )
     torch.set_autocast_dtype("npu", dtype)

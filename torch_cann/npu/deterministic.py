@@ -2,6 +2,8 @@
 
 import torch
 
+from torch_cann.utils._error_code import ErrCode, pta_error
+
 __all__ = [
     "disable_deterministic_with_backward",
     "enable_deterministic_with_backward",
@@ -14,7 +16,7 @@ _LEVELS = (0, 1, 2)
 def set_deterministic_level(level: int) -> None:
     """0: any algorithm, 1: deterministic ones, 2: also equal for every batch size on hardware, the same as 1 here."""
     if isinstance(level, bool) or level not in _LEVELS:
-        raise ValueError(f"the deterministic level must be 0, 1 or 2, but got {level!r}")
+        raise ValueError(f"the deterministic level must be 0, 1 or 2, but got {level!r}" + pta_error(ErrCode.VALUE))
     torch.use_deterministic_algorithms(level > 0)
 
 

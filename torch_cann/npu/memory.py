@@ -15,6 +15,7 @@ from torch_cann.npu import _memory_summary
 from torch_cann.npu._device import _lazy_init, device as _device_guard, is_initialized
 from torch_cann.npu._utils import checked_device_index
 from torch_cann.npu.streams import StreamContext
+from torch_cann.utils._error_code import ErrCode, pta_error
 
 __all__ = [
     "MemPool",
@@ -58,7 +59,7 @@ __all__ = [
 def caching_allocator_alloc(size: int, device: Any = None, stream: Any = None) -> int:
     """Address of a block of ``size`` bytes on ``device`` for ``stream``; give it to caching_allocator_delete()."""
     if not isinstance(size, int) or size < 0:
-        raise ValueError(f"expected a number of bytes that is 0 or more, but got {size!r}")
+        raise ValueError(f"expected a number of bytes that is 0 or more, but got {size!r}" + pta_error(ErrCode.VALUE))
     if isinstance(stream, int):
         stream = torch.npu.ExternalStream(stream, device=device)
     _lazy_init()
@@ -75,9 +76,12 @@ def caching_allocator_delete(mem_ptr: int) -> None:
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
     """Limits this process to ``fraction`` of the card's memory, 0 to 1. May be called before the first allocation."""
     if not isinstance(fraction, float):
-        raise TypeError(f"Invalid type for fraction argument, must be `float`, but got {type(fraction).__name__}")
+        raise TypeError(
+            f"Invalid type for fraction argument, must be `float`, but got {type(fraction).__name__}"
+            + pta_error(ErrCode.TYPE)
+        )
     if not 0 <= fraction <= 1:
-        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1" + pta_error(ErrCode.VALUE))
     _lazy_init()
     _C._npu_setMemoryFraction(fraction, checked_device_index(device))
 
@@ -314,9 +318,14 @@ def _record_memory_history(
         ("stacks", stacks, ("python", "all")),
     ):
         if value not in allowed:
-            raise ValueError(f"_record_memory_history: {name} must be one of {allowed}, but is {value!r}")
+            raise ValueError(
+                f"_record_memory_history: {name} must be one of {allowed}, but is {value!r}" + pta_error(ErrCode.VALUE)
+            )
     if not isinstance(max_entries, int) or max_entries < 1:
-        raise ValueError(f"_record_memory_history: max_entries must be a positive number, but is {max_entries!r}")
+        raise ValueError(
+            f"_record_memory_history: max_entries must be a positive number, but is {max_entries!r}"
+            + pta_error(ErrCode.VALUE)
+        )
     _lazy_init()
     _skipped_actions = frozenset(skip_actions or ())
     when = getattr(_C._RecordContext, "NEVER" if context is None else context.upper())

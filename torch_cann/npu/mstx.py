@@ -9,12 +9,17 @@ from typing import Any
 
 import torch
 
+from torch_cann.utils._error_code import ErrCode, pta_error
+
 __all__ = ["annotate", "mstx"]
 
 
 def _checked(message: str) -> str:
     if not isinstance(message, str) or not message:
-        raise TypeError(f"the message of a mstx mark or range must be a text that is not empty, but got {message!r}")
+        raise TypeError(
+            f"the message of a mstx mark or range must be a text that is not empty, but got {message!r}"
+            + pta_error(ErrCode.TYPE)
+        )
     return message
 
 
@@ -44,7 +49,7 @@ class mstx:
         """Closes a range. Raises ValueError for an id that is not open."""
         scope = mstx._open.pop(range_id, None)
         if scope is None:
-            raise ValueError(f"no mstx range with id {range_id!r} is open")
+            raise ValueError(f"no mstx range with id {range_id!r} is open" + pta_error(ErrCode.VALUE))
         scope.__exit__(None, None, None)
 
     @staticmethod
@@ -59,7 +64,7 @@ class mstx:
         """Closes the range that range_push() opened last in this thread; returns how deep it was."""
         ids = mstx._pushed.__dict__.setdefault("ids", [])
         if not ids:
-            raise ValueError("range_pop() without a range_push() before it in this thread")
+            raise ValueError("range_pop() without a range_push() before it in this thread" + pta_error(ErrCode.VALUE))
         mstx.range_end(ids.pop())
         return len(ids)
 

@@ -13,6 +13,7 @@ import torch
 from torch_cann._refused import refused
 from torch_cann.npu._device import get_device_properties
 from torch_cann.npu._utils import checked_device_index
+from torch_cann.utils._error_code import ErrCode, pta_error
 
 __all__ = [
     "CubeMathType",
@@ -59,14 +60,21 @@ _values = {"ALLOW_INTERNAL_FORMAT": "enable", "jitCompile": "disable", "MM_BMM_N
 def set_option(option: dict[str, Any]) -> None:
     """Sets several options, or none if one is wrong: ValueError names the unknown option or the value not allowed."""
     if not isinstance(option, dict):
-        raise TypeError(f"npu option must be a dict of names and values, but got {type(option).__name__}")
+        raise TypeError(
+            f"npu option must be a dict of names and values, but got {type(option).__name__}" + pta_error(ErrCode.TYPE)
+        )
     checked = {}
     for name, value in option.items():
         if name not in _OPTIONS:
-            raise ValueError(f"invalid npu option name: {name!r}, expected one of {', '.join(_OPTIONS)}")
+            raise ValueError(
+                f"invalid npu option name: {name!r}, expected one of {', '.join(_OPTIONS)}" + pta_error(ErrCode.VALUE)
+            )
         allowed = _OPTIONS[name]
         if allowed is not None and str(value) not in allowed:
-            raise ValueError(f"invalid value {value!r} of npu option {name}, expected one of {', '.join(allowed)}")
+            raise ValueError(
+                f"invalid value {value!r} of npu option {name}, expected one of {', '.join(allowed)}"
+                + pta_error(ErrCode.VALUE)
+            )
         checked[name] = str(value)
     _values.update(checked)
 
@@ -77,7 +85,10 @@ def _is_enabled(name: str, default: bool = False) -> bool:
 
 def _switch(name: str, enabled: Any) -> None:
     if not isinstance(enabled, bool):
-        raise TypeError(f"{name} must be True or False, but got {enabled!r} of type {type(enabled).__name__}")
+        raise TypeError(
+            f"{name} must be True or False, but got {enabled!r} of type {type(enabled).__name__}"
+            + pta_error(ErrCode.TYPE)
+        )
     set_option({name: _SWITCH[not enabled]})
 
 
@@ -166,7 +177,10 @@ def _checked_limits(index: int, limits: dict[str, int], cube_num: int, vector_nu
     for kind, asked in (("cube_core_num", cube_num), ("vector_core_num", vector_num)):
         there = getattr(properties, kind)
         if asked != -1 and not 1 <= asked <= there:
-            raise ValueError(f"{kind} must be from 1 to {there}, the cores of npu:{index}, but got {asked}")
+            raise ValueError(
+                f"{kind} must be from 1 to {there}, the cores of npu:{index}, but got {asked}"
+                + pta_error(ErrCode.VALUE)
+            )
         limits = limits if asked == -1 else {**limits, kind: asked}
     return limits
 
@@ -175,7 +189,9 @@ def set_device_limit(device: Any, cube_num: int = -1, vector_num: int = -1) -> N
     """Limits the cores of a card that kernels may use, once per card; -1 leaves a number as it is."""
     index = checked_device_index(device)
     if index in _device_limits:
-        raise RuntimeError(f"the core limits of npu:{index} are set already and can be set only once")
+        raise RuntimeError(
+            f"the core limits of npu:{index} are set already and can be set only once" + pta_error(ErrCode.PARAM)
+        )
     _device_limits[index] = _checked_limits(index, get_device_limit(index), cube_num, vector_num)
 
 

@@ -22,6 +22,7 @@ from torch_cann.npu._launch import get_task_queue_enable, set_op_timeout_ms, set
 from torch_cann.npu._recovery import check_uce_in_memory, stress_detect
 from torch_cann.npu.npu_config import finalize_dump, init_dump, set_dump
 from torch_cann.npu.streams import StreamContext, current_stream, default_stream, set_stream, stream
+from torch_cann.utils._error_code import ErrCode, pta_error
 from torch_cann.version import CANN, get_cann_version
 
 __all__ = [
@@ -76,7 +77,9 @@ def _is_gte_cann_version(version: str, module: str = "CANN") -> bool:
                 break
             parts.append(int(part))
         if not parts:
-            raise ValueError(f"expected a CANN version like 8.1.0 or 8.1.RC1, but got {text!r}")
+            raise ValueError(
+                f"expected a CANN version like 8.1.0 or 8.1.RC1, but got {text!r}" + pta_error(ErrCode.VALUE)
+            )
         return parts
 
     return numbers(CANN) >= numbers(version)

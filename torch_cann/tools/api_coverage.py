@@ -2,8 +2,8 @@
 
 The names and signatures to match are in torch_npu_api.txt. A name is
 
-    works      there, callable as torch_npu's is, and named by a test
-    present    the same, but no test names it
+    works      there, callable as torch_npu's is, and used in the code of a test
+    present    the same, but no test uses it
     refused    there, and raises NotImplementedError that says why when used (torch_cann/_refused.py)
     differs    there, but a call that torch_npu accepts would fail for want of a parameter
     missing    not there
@@ -85,10 +85,38 @@ def _takes_the_same_calls(value: object, signature: str) -> bool:
     return True
 
 
+def _names_used(tree: ast.AST) -> Iterator[str]:
+    """Names and attributes in code, and strings that are identifiers (for getattr and parameters of tests).
+
+    Code in strings that a test runs in another interpreter counts too; comments and docstrings do not.
+    """
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield from re.findall(r"^\w+$", node.value)
+            if "import torch" in node.value:
+                try:
+                    yield from _names_used(ast.parse(node.value))
+                except SyntaxError:  # a pattern or a message
+                    continue
+
+
 def names_in_tests(folder: Path) -> set[str]:
-    """Every identifier in the test sources below ``folder``."""
-    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py")))
-    return set(re.findall(r"\w+", text))
+    """Every name that the code of the tests below ``folder`` uses."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py")))
+    return {name for tree in trees for name in _names_used(tree)}
 
 
 def state(name: Name, tested: set[str]) -> str:

@@ -2,6 +2,8 @@
 
 import os
 
+from torch_cann.utils._error_code import ErrCode, pta_error
+
 __all__ = ["reset_thread_affinity", "set_thread_affinity"]
 
 _at_start = os.sched_getaffinity(0)
@@ -23,10 +25,15 @@ def set_thread_affinity(core_range: list[int] | list[list[int]] | None = None) -
     cores: set[int] = set()
     for pair in ranges:
         if len(pair) != 2 or not all(isinstance(core, int) for core in pair) or not 0 <= pair[0] <= pair[1]:
-            raise ValueError(f"core_range must be [first, last] or a list of such, but got {core_range!r}")
+            raise ValueError(
+                f"core_range must be [first, last] or a list of such, but got {core_range!r}" + pta_error(ErrCode.VALUE)
+            )
         cores |= set(range(pair[0], pair[1] + 1))
     if not cores <= _at_start:
-        raise ValueError(f"cores {sorted(cores - _at_start)} are not among those of this process {sorted(_at_start)}")
+        raise ValueError(
+            f"cores {sorted(cores - _at_start)} are not among those of this process {sorted(_at_start)}"
+            + pta_error(ErrCode.VALUE)
+        )
     os.sched_setaffinity(0, cores)
 
 

@@ -2,6 +2,8 @@
 
 from torch.utils.flop_counter import FlopCounterMode
 
+from torch_cann.utils._error_code import ErrCode, pta_error
+
 __all__ = ["FlopsCounter"]
 
 
@@ -26,7 +28,7 @@ class FlopsCounter:
     def start(self) -> None:
         """Counts from 0. Raises RuntimeError when counting already."""
         if self._mode is not None:
-            raise RuntimeError("FlopsCounter.start() was called already: call stop() first")
+            raise RuntimeError("FlopsCounter.start() was called already: call stop() first" + pta_error(ErrCode.PARAM))
         self._paused_at, self._excluded, self._total = None, 0, 0
         self._mode = FlopCounterMode(display=False)
         self._mode.__enter__()
@@ -34,7 +36,7 @@ class FlopsCounter:
     def stop(self) -> None:
         """Ends counting; get_flops() answers for what ran until now."""
         if self._mode is None:
-            raise RuntimeError("FlopsCounter.stop() without start()")
+            raise RuntimeError("FlopsCounter.stop() without start()" + pta_error(ErrCode.PARAM))
         self.resume()
         self._mode.__exit__(None, None, None)
         self._total, self._mode = self._mode.get_total_flops(), None

@@ -9,6 +9,8 @@ import torch
 from torch.serialization import DEFAULT_PROTOCOL
 from torch.utils import _pytree as pytree
 
+from torch_cann.utils._error_code import ErrCode, pta_error
+
 __all__ = ["load", "save_async"]
 
 
@@ -45,7 +47,7 @@ def save_async(
     returns, so its next step has nothing to wait for.
     """
     if not isinstance(f, (str, os.PathLike)):
-        raise TypeError(f"save_async() writes to a path, but got {type(f).__name__}")
+        raise TypeError(f"save_async() writes to a path, but got {type(f).__name__}" + pta_error(ErrCode.TYPE))
     on_host = pytree.tree_map(_to_host, obj)
     path, part = os.fspath(f), f"{os.fspath(f)}.part{os.getpid()}"
 

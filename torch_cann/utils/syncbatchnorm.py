@@ -5,6 +5,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from torch_cann.utils._error_code import ErrCode, pta_error
+
 __all__ = ["SyncBatchNorm"]
 
 
@@ -40,7 +42,10 @@ class SyncBatchNorm(torch.autograd.Function):
         dist.all_reduce(sums, group=process_group)
         count = sums[-1]
         if count < 2:
-            raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.size()}")
+            raise ValueError(
+                f"Expected more than 1 value per channel when training, got input size {input.size()}"
+                + pta_error(ErrCode.VALUE)
+            )
         mean = sums[:-1] / count
         squares = _sum_over_channels((x - mean.view(shape)).square())
         dist.all_reduce(squares, group=process_group)

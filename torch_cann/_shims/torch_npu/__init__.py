@@ -2,7 +2,7 @@
 
 from torch_cann import _C as _C
 from torch_cann import npu, utils
-from torch_cann._package import HiFloat8Tensor, erase_stream, matmul_checksum
+from torch_cann._package import HiFloat8Tensor, erase_stream, float4_e1m2fn_x2, hifloat8, matmul_checksum
 from torch_cann._package import _apply_all_patches as _apply_all_patches
 from torch_cann._package import _apply_patches as _apply_patches
 from torch_cann._package import unsupported_dtype as unsupported_dtype
@@ -10,4 +10,14 @@ from torch_cann._torch_npu import __getattr__ as __getattr__
 from torch_cann.ops import Format as Format
 from torch_cann.version import TORCH_NPU as __version__
 
-__all__ = ["Format", "HiFloat8Tensor", "__version__", "erase_stream", "matmul_checksum", "npu", "utils"]
+__all__ = [
+    "Format",
+    "HiFloat8Tensor",
+    "__version__",
+    "erase_stream",
+    "float4_e1m2fn_x2",
+    "hifloat8",
+    "matmul_checksum",
+    "npu",
+    "utils",
+]
