@@ -85,17 +85,11 @@ inline constexpr int kFirstFactor<at::_ops::addmm> = 1;
 template <>
 inline constexpr int kFirstFactor<at::_ops::baddbmm> = 1;
 
-// Operators that vector units run slower than float32 arithmetic at every size measured.
-template <class Op>
-inline constexpr bool kBetterInFloat32 =
-    std::is_same_v<Op, at::_ops::_scaled_dot_product_flash_attention_for_cpu> ||
-    std::is_same_v<Op, at::_ops::_scaled_dot_product_flash_attention_for_cpu_backward>;
-
 template <class Op>
 bool computes_in_float32(const at::Tensor& first, const auto&... rest) {
   const Units units = units_for(first.scalar_type());
   if (C10_LIKELY(units == Units::kFull)) return false;
-  if (units == Units::kNone || kBetterInFloat32<Op>) return true;
+  if (units == Units::kNone) return true;
   if constexpr (kFirstFactor<Op> >= 0) {
     const auto arguments = std::forward_as_tuple(first, rest...);
     const at::Tensor &a = std::get<kFirstFactor<Op>>(arguments), &b = std::get<kFirstFactor<Op> + 1>(arguments);
@@ -117,20 +111,13 @@ std::optional<at::Tensor> widen(const std::optional<at::Tensor>& t) {
   return t.has_value() ? std::optional(widen(*t)) : std::nullopt;
 }
 
-// The result to narrow to 16 bits of an operator with several is each of them, but for attention's logsumexp, which is
-// float32 in any case.
 template <class Op>
 at::Tensor narrow(at::Tensor t, at::ScalarType type) {
   return t.defined() ? t.to(type) : t;
 }
 template <class Op, class... T>
 std::tuple<T...> narrow(std::tuple<T...> results, at::ScalarType type) {
-  if constexpr (std::is_same_v<Op, at::_ops::_scaled_dot_product_flash_attention_for_cpu>) {
-    std::get<0>(results) = narrow<Op>(std::move(std::get<0>(results)), type);
-    return results;
-  } else {
-    return std::apply([&](T&... t) { return std::tuple<T...>(narrow<Op>(std::move(t), type)...); }, results);
-  }
+  return std::apply([&](T&... t) { return std::tuple<T...>(narrow<Op>(std::move(t), type)...); }, results);
 }
 
 // ---- The kernel of a functional operator: the direct kernel, or the same on float32 copies.
@@ -204,8 +191,6 @@ void register_low_precision(torch::Library& aten) {
   register_pair<ops::addmv, ops::addmv_out>(aten);
   register_functional<ops::convolution>(aten);
   register_functional<ops::convolution_backward>(aten);
-  register_functional<ops::_scaled_dot_product_flash_attention_for_cpu>(aten);
-  register_functional<ops::_scaled_dot_product_flash_attention_for_cpu_backward>(aten);
 }
 
 }  // namespace cann::aten

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "aten/fused/attention.h"
 #include "aten/kernel_choice.h"
 #include "aten/npu/families.h"
 #include "aten/npu/registry.h"
@@ -82,12 +83,15 @@ void register_operators() {
     register_direct_linalg(aten);
     register_direct_nn(aten);
     register_direct_foreach(aten);
+    register_fused_attention(aten);
     register_fused_foreach(aten);
     register_fused_gradients(aten);
     register_fused_normalizations(aten);
     register_fused_optimizers(aten);
     register_fused_softmax(aten);
-    register_fused_rms_norm(library("aten", c10::DispatchKey::AutogradPrivateUse1));
+    auto& autograd = library("aten", c10::DispatchKey::AutogradPrivateUse1);
+    register_fused_cross_entropy(autograd);
+    register_fused_rms_norm(autograd);
   }
 
   register_sparse(library("aten", c10::DispatchKey::SparsePrivateUse1));

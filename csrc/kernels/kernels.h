@@ -10,7 +10,9 @@
 // work. Pointers need no alignment beyond the element's. Results do not depend on the number of threads unless the
 // family says so; between instruction sets they may differ in the last bits (a fused multiply-add rounds once).
 
+#include "kernels/attention.h"
 #include "kernels/conversion.h"
+#include "kernels/cross_entropy.h"
 #include "kernels/dropout.h"
 #include "kernels/gradients.h"
 #include "kernels/normalization.h"
@@ -25,6 +27,8 @@ namespace cann::kernels {
 // One instruction set's kernels.
 struct Kernels {
   sim::CpuCapability capability;
+  const AttentionKernels* attention;
+  const CrossEntropyKernels* cross_entropy;
   const DropoutKernels* dropout;
   const GradientKernels* gradients;
   const NormalizationKernels* normalization;

@@ -10,14 +10,14 @@ namespace {
 CANN_INLINE double sum_of_exponentials(const float* x, int64_t n, float max) {
   const Vec largest = broadcast(max);
   return sum_over(
-      n, [=](auto read) __attribute__((always_inline)) { return exp(read(x) - largest); });
+      n, [=](auto read) __attribute__((always_inline)) { return exp_nonpositive(read(x) - largest); });
 }
 
 void softmax_rows(float* y, const float* x, int64_t rows, int64_t n) {
   for (int64_t row = 0; row < rows; ++row, x += n, y += n) {
-    const Vec largest = broadcast(max_of(x, n));
+    const Vec largest = broadcast(max_of_exponents(x, n));
     for_each_vector(
-        n, [=](auto read, auto write) __attribute__((always_inline)) { write(y, exp(read(x) - largest)); });
+        n, [=](auto read, auto write) __attribute__((always_inline)) { write(y, exp_nonpositive(read(x) - largest)); });
     const double sum = sum_over(
         n, [=](auto read) __attribute__((always_inline)) { return read(y); });
     const Vec scale = broadcast((float)(1.0 / sum));
@@ -28,7 +28,7 @@ void softmax_rows(float* y, const float* x, int64_t rows, int64_t n) {
 
 void log_softmax_rows(float* y, const float* x, int64_t rows, int64_t n) {
   for (int64_t row = 0; row < rows; ++row, x += n, y += n) {
-    const float max = max_of(x, n);
+    const float max = max_of_exponents(x, n);
     const Vec largest = broadcast(max), log_sum = broadcast((float)__builtin_log(sum_of_exponentials(x, n, max)));
     for_each_vector(
         n, [=](auto read, auto write) __attribute__((always_inline)) { write(y, (read(x) - largest) - log_sum); });
@@ -49,7 +49,8 @@ void log_softmax_backward_rows(float* dx, const float* dy, const float* y, int64
     const Vec sum = broadcast((float)sum_over(
         n, [=](auto read) __attribute__((always_inline)) { return read(dy); }));
     for_each_vector(
-        n, [=](auto read, auto write) __attribute__((always_inline)) { write(dx, read(dy) - exp(read(y)) * sum); });
+        n, [=](auto read, auto write)
+               __attribute__((always_inline)) { write(dx, read(dy) - exp_nonpositive(read(y)) * sum); });
   }
 }
 

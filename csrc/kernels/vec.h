@@ -72,6 +72,15 @@ CANN_INLINE Vec abs(Vec v) { return from_bits(bits_of(v) & broadcast_int(0x7ffff
 CANN_INLINE Vec maximum(Vec a, Vec b) { return select((IntVec)(a > b) | (IntVec)(a != a), a, b); }
 CANN_INLINE Vec minimum(Vec a, Vec b) { return select((IntVec)(a < b) | (IntVec)(a != a), a, b); }
 
+// The larger lanes; `b` where either is NaN.
+#if defined(__AVX512F__)
+CANN_INLINE Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+#elif defined(__AVX2__)
+CANN_INLINE Vec larger(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+#else
+CANN_INLINE Vec larger(Vec a, Vec b) { return select((IntVec)(a > b), a, b); }
+#endif
+
 // ---- Sums over lanes, in a fixed order: halves are added until one lane is left
 
 CANN_INLINE float sum_lanes(Vec v) {
@@ -210,6 +219,16 @@ CANN_INLINE void store_some(T* p, Vec v, int64_t n) {
   T full[kLanes];
   store(full, v);
   memcpy(p, full, n * sizeof(T));
+}
+
+// One element as a number, and a number as one element.
+CANN_INLINE float scalar_of(float value) { return value; }
+CANN_INLINE float scalar_of(auto value) { return load_some(&value, 1)[0]; }
+template <class T>
+CANN_INLINE T scalar_as(float value) {
+  T result;
+  store_some(&result, broadcast(value), 1);
+  return result;
 }
 
 #if defined(__AVX512F__)

@@ -15,15 +15,18 @@ namespace cann::aten {
 // gains little, and small examples keep the CPU's bits.
 inline constexpr int64_t kOwnKernelElements = 4096;
 
-// A defined, contiguous, float32 npu tensor of `device` without lazy bits, whose storage was not resized to nothing.
-inline bool is_plain_float(const at::Tensor& tensor, c10::Device device) {
+// A defined, contiguous npu tensor of `device` without lazy bits, whose storage was not resized to nothing.
+inline bool is_plain(const at::Tensor& tensor, c10::Device device) {
   if (!tensor.defined()) return false;
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
   return impl->key_set().has(c10::DispatchKey::Dense) && !impl->key_set().has_any(kLazyBits) &&
          !impl->has_symbolic_sizes_strides() && impl->device() == device && device.type() == kNPU &&
-         tensor.scalar_type() == at::kFloat && impl->is_contiguous() &&
-         (tensor.const_data_ptr() != nullptr || impl->numel() == 0);
+         impl->is_contiguous() && (tensor.const_data_ptr() != nullptr || impl->numel() == 0);
+}
+
+inline bool is_plain_float(const at::Tensor& tensor, c10::Device device) {
+  return tensor.defined() && tensor.scalar_type() == at::kFloat && is_plain(tensor, device);
 }
 
 // The same with `numel` elements, or absent.
@@ -32,6 +35,14 @@ inline bool is_plain_float_or_absent(const std::optional<at::Tensor>& tensor, c1
 }
 
 inline bool present(const std::optional<at::Tensor>& tensor) { return tensor.has_value() && tensor->defined(); }
+
+// What a kernel that takes the place of several operators must ask: absent, or no tensor of a transform (vmap, forward
+// derivatives, tracing) or subclass that wants to see each of them.
+inline bool is_an_ordinary_tensor(const std::optional<at::Tensor>& tensor) {
+  constexpr c10::DispatchKeySet kWrappers({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize});
+  return !present(tensor) || (!tensor->key_set().has_any(kWrappers) && !tensor->_fw_grad(/*level=*/0).defined());
+}
 
 // nullptr for an absent tensor.
 inline const float* data_or_null(const std::optional<at::Tensor>& tensor) {

@@ -99,12 +99,6 @@ class RmsNorm : public torch::autograd::Function<RmsNorm> {
   }
 };
 
-bool is_an_ordinary_tensor(const OptionalTensor& tensor) {
-  constexpr c10::DispatchKeySet kWrappers({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
-                                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize});
-  return !present(tensor) || (!tensor->key_set().has_any(kWrappers) && !tensor->_fw_grad(/*level=*/0).defined());
-}
-
 std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,
                                           const OptionalTensor& weight, std::optional<double> eps) {
   const bool simple =

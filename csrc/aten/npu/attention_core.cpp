@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "aten/fused/attention.h"
+
 namespace cann::aten::npu {
 namespace {
 
@@ -147,6 +149,32 @@ class BlockPass {
   Tensor k_, v_;  // (B * Nkv, Skv, D), contiguous, in the compute type
 };
 
+// The same terms for the kernel that never makes scores as tensors, or nothing where it lacks one of them: dropout,
+// slopes, sinks, prefixes, and gradients of a bias.
+std::optional<fused::AttentionInputs> for_kernel(const AttentionSample& sample, const AttentionTerms& terms) {
+  const bool slopes = terms.bias_kind == Bias::kSlope || terms.bias_kind == Bias::kSlopeSqrt;
+  if (slopes || terms.keep_probability < 1 || terms.sink.defined() || sample.band.prefix > 0) return std::nullopt;
+  const int64_t queries = sample.q.size(2), keys = sample.k.size(2), batch = sample.q.size(0);
+  // As four dimensions, cut to the entries of the sample.
+  const auto part = [&](const Tensor& t) {
+    if (!t.defined()) return Tensor();
+    Tensor four = t.dim() == 2 ? t.unsqueeze(0).unsqueeze(0) : t;
+    if (four.size(0) > 1) four = four.narrow(0, sample.batch, batch);
+    if (four.size(2) > 1) four = four.narrow(2, 0, queries);
+    return four.narrow(3, 0, keys);
+  };
+  fused::AttentionInputs inputs{.q = sample.q,
+                                .k = sample.k,
+                                .v = sample.v,
+                                .scale = terms.scale,
+                                .before = sample.band.before,
+                                .after = sample.band.after,
+                                .masked = part(terms.mask),
+                                .bias = part(terms.bias),
+                                .bias_scale = terms.bias_kind == Bias::kBeforeScale ? terms.scale : 1.0};
+  return fused::takes_attention(inputs) ? std::optional(inputs) : std::nullopt;
+}
+
 }  // namespace
 
 int64_t batch_entries_per_sample(int64_t heads, int64_t keys) {
@@ -155,6 +183,14 @@ int64_t batch_entries_per_sample(int64_t heads, int64_t keys) {
 
 void attention_forward(const AttentionSample& sample, const AttentionTerms& terms, const Tensor& out,
                        const Tensor& maximum, const Tensor& sum) {
+  if (const auto inputs = for_kernel(sample, terms);
+      inputs.has_value() && out.stride(3) == 1 && out.scalar_type() == sample.q.scalar_type()) {
+    const Tensor first_maximum = maximum.select(3, 0), first_sum = sum.select(3, 0);
+    fused::attention_forward(*inputs, out, {.maximum = first_maximum, .sum = first_sum});
+    maximum.copy_(first_maximum.unsqueeze(3).clone().expand_as(maximum));
+    sum.copy_(first_sum.unsqueeze(3).clone().expand_as(sum));
+    return;
+  }
   const BlockPass pass(sample, terms);
   pass.for_each_block([&](const Block& b) {
     const Tensor out_rows = out.narrow(2, b.row, b.rows);
@@ -183,6 +219,17 @@ void attention_forward(const AttentionSample& sample, const AttentionTerms& term
 
 void attention_backward(const AttentionSample& sample, const AttentionTerms& terms, const Tensor& d_out,
                         const Tensor& out, const Tensor& maximum, const Tensor& sum, const AttentionGradients& grads) {
+  const auto whole_rows = [&](const Tensor& t) {
+    const Tensor same = t.to(sample.q.scalar_type());
+    return same.stride(3) == 1 ? same : same.contiguous();
+  };
+  const bool writable = grads.q.stride(3) == 1 && grads.k.stride(3) == 1 && grads.v.stride(3) == 1;
+  if (const auto inputs = for_kernel(sample, terms); inputs.has_value() && writable && !grads.bias.defined()) {
+    const Tensor m = maximum.select(3, 0), l = sum.select(3, 0);
+    const Tensor log_sum = at::where(l == 0, std::numeric_limits<double>::infinity(), l.log() + m);
+    fused::attention_backward(*inputs, whole_rows(out), whole_rows(d_out), log_sum, grads.q, grads.k, grads.v);
+    return;
+  }
   const BlockPass pass(sample, terms);
   const auto type = compute_type(sample.q);
   const int64_t folded = sample.k.size(0) * sample.k.size(1);
