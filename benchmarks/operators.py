@@ -2,11 +2,13 @@
 
 The column *kernel* says what served the device's last call that had a choice: ``own`` (a vectorised kernel of this
 project, for the instruction set named above the table), ``aten`` (ATen's kernel on the same memory), or of products of
-16-bit numbers ``native`` (by the CPU's units) or ``float32``.
+16-bit numbers ``native`` (by the CPU's units) or ``float32``. Operators of torch_npu are compared with the operators of
+PyTorch that compute the same on the CPU.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 from collections.abc import Callable
@@ -18,6 +20,43 @@ import torch.nn.functional as F
 
 _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _Case = tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]
+
+
+def _by_device(ours: str, theirs: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """torch_npu's operator of that name (its first result) on the device, a function of PyTorch on the CPU."""
+
+    def call(first: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        if first.device.type == harness.BASELINE:
+            return theirs(first, *rest)
+        result = getattr(torch.ops.npu, ours)(first, *rest)
+        return result if isinstance(result, torch.Tensor) else result[0]
+
+    return call
+
+
+def _swiglu(x: torch.Tensor) -> torch.Tensor:
+    gate, up = x.chunk(2, -1)
+    return F.silu(gate) * up
+
+
+def _rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat((-second, first), -1) * sin
+
+
+@functools.cache
+def _causal(device: torch.device) -> torch.Tensor:
+    """The compressed causal mask."""
+    return torch.ones(2048, 2048, dtype=torch.bool, device=device).triu(1)
+
+
+def _fusion_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    if q.device.type == harness.BASELINE:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return torch.ops.npu.npu_fusion_attention(
+        q, k, v, q.size(1), "BNSD", scale=q.size(-1) ** -0.5, atten_mask=_causal(q.device), sparse_mode=2
+    )[0]
+
 
 # Name to a function of tensors and their shapes. T tokens 512, D width 768, as in a small GPT.
 _OPERATORS: dict[str, _Case] = {
@@ -40,6 +79,14 @@ _OPERATORS: dict[str, _Case] = {
         lambda x: F.cross_entropy(x, torch.arange(512, device=x.device)), ((512, 8192),),
     ),
     "dropout 512x3072": (lambda x: F.dropout(x, 0.1), ((512, 3072),)),
+    "npu_fusion_attention causal 8x256x64": (_fusion_attention, ((1, 8, 256, 64),) * 3),
+    "npu_rms_norm 512x768": (
+        _by_device("npu_rms_norm", lambda x, w: F.rms_norm(x, (768,), w)), ((512, 768), (768,)),
+    ),
+    "npu_swiglu 512x4096": (_by_device("npu_swiglu", _swiglu), ((512, 4096),)),
+    "npu_rotary_mul 2x256x8x64": (
+        _by_device("npu_rotary_mul", _rotary), ((2, 256, 8, 64), (1, 256, 1, 64), (1, 256, 1, 64)),
+    ),
     "add 512x3072": (torch.add, ((512, 3072), (512, 3072))),
 }  # fmt: skip
 _PARAMETERS = [(768, 768), (768,), (3072, 768), (3072,), (768, 3072)]

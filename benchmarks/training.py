@@ -1,7 +1,8 @@
-"""One training step (forward, backward, AdamW) of a GPT, a convolutional network and a tiny MLP, device against CPU.
+"""One training step (forward, backward, AdamW) of small models of each common kind, device against CPU.
 
 Both sides start from the same weights, see the same batch and use the same optimizer; the last losses are printed,
-since a step is only worth timing if it computes the same thing.
+since a step is only worth timing if it computes the same thing. The peak is of the device's memory over all steps,
+parameters and optimizer states included. ``--compiled`` also times the device against the CPU with torch.compile.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _BATCH_SECONDS = 0.05
 class Step:
     """A model on a device with its optimizer; calling it does one step and keeps the loss."""
 
-    def __init__(self, model: str, device: str, precision: str, optimizer: str) -> None:
+    def __init__(self, model: str, device: str, precision: str, optimizer: str, compiled: bool = False) -> None:
         torch.manual_seed(0)
         module, inputs, targets = MODELS[model]()
-        self._module = module.to(device)
+        self._module = torch.compile(module.to(device)) if compiled else module.to(device)
         self._inputs, self._targets = inputs.to(device), targets.to(device)
         self._optimizer = torch.optim.AdamW(self._module.parameters(), lr=1e-4, **_OPTIMIZERS[optimizer])
         self._device_type, self._dtype = torch.device(device).type, _PRECISIONS[precision]
@@ -46,21 +47,41 @@ class Step:
         return self._loss.item()
 
 
+def _reset_peak(device: str) -> None:
+    if device != harness.BASELINE:
+        torch.get_device_module(device).empty_cache()
+        torch.get_device_module(device).reset_peak_memory_stats()
+
+
+def _peak_megabytes(device: str) -> float:
+    """The most memory the device had allocated since the last reset; 0 for the CPU, which does not count."""
+    return 0.0 if device == harness.BASELINE else torch.get_device_module(device).max_memory_allocated() / 1e6
+
+
 def main() -> int:
     """Measures every combination asked for; the number returned is the exit status."""
     parser = harness.argument_parser(__doc__, rounds=9)
     parser.add_argument("--model", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--precision", nargs="+", choices=list(_PRECISIONS), default=["fp32", "bf16"])
     parser.add_argument("--optimizer", nargs="+", choices=list(_OPTIMIZERS), default=list(_OPTIMIZERS))
+    parser.add_argument("--compiled", action="store_true", help="also against torch.compile on the CPU")
     options = parser.parse_args()
     harness.prepare(options)
     rows: list[list[str]] = []
     results: dict[str, Any] = {}
     for model, precision, optimizer in itertools.product(options.model, options.precision, options.optimizer):
+        _reset_peak(options.device)
         ours, theirs = (Step(model, device, precision, optimizer) for device in (options.device, harness.BASELINE))
         timing = harness.interleave(ours, theirs, options.device, options.rounds, _BATCH_SECONDS)
+        peak = _peak_megabytes(options.device)
+        against_compiled = None
+        if options.compiled:
+            compiled = Step(model, harness.BASELINE, precision, optimizer, compiled=True)
+            against_compiled = harness.interleave(ours, compiled, options.device, options.rounds, _BATCH_SECONDS)
         results[f"{model} {precision} {optimizer}"] = {
             **timing.to_json(),
+            "peak_megabytes": peak,
+            "compiled": against_compiled.to_json() if against_compiled else None,
             "device_loss": ours.loss,
             "baseline_loss": theirs.loss,
         }
@@ -73,12 +94,17 @@ def main() -> int:
                 f"{timing.device_median * 1e3:.2f}",
                 f"{1 / timing.ratio:.2f}x",
                 f"{1 / timing.best_ratio:.2f}x",
+                f"{1 / against_compiled.ratio:.2f}x" if against_compiled else "-",
+                f"{peak:.0f}",
                 f"{theirs.loss:.5f}",
                 f"{ours.loss:.5f}",
             ]
         )
     name = options.device
-    columns = ["model", "precision", "AdamW", "cpu ms", f"{name} ms", "speed-up", "best", "cpu loss", f"{name} loss"]
+    columns = [
+        "model", "precision", "AdamW", "cpu ms", f"{name} ms", "speed-up", "best", "compiled", "peak MB",
+        "cpu loss", f"{name} loss",
+    ]  # fmt: skip
     harness.report(options, columns, rows, results)
     return 0
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "aten/fused/attention.h"
+#include "aten/fused/cross_entropy.h"
 #include "aten/kernel_choice.h"
 #include "aten/npu/families.h"
 #include "aten/npu/registry.h"

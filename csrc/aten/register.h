@@ -33,8 +33,7 @@ void register_fused_normalizations(torch::Library& aten);
 void register_fused_optimizers(torch::Library& aten);
 void register_fused_softmax(torch::Library& aten);
 
-// Cross entropy and RMS norm, which are differentiated as a whole ("aten", AutogradPrivateUse1).
-void register_fused_cross_entropy(torch::Library& autograd);
+// RMS norm, which is differentiated as a whole ("aten", AutogradPrivateUse1).
 void register_fused_rms_norm(torch::Library& autograd);
 
 // Metadata operators of other layouts ("aten", SparsePrivateUse1, SparseCsrPrivateUse1, NestedTensorPrivateUse1).

@@ -14,12 +14,12 @@ namespace cann::aten::fused {
 
 // Views (B, N, Sq, D), (B, Nkv, Skv, D), (B, Nkv, Skv, Dv) of one type; N is a multiple of Nkv.
 struct AttentionInputs {
-  at::Tensor q, k, v;
+  at::Tensor q{}, k{}, v{};
   double scale = 1;
   // As kernels::AttentionView.
   int64_t before = 0, after = 0;
-  at::Tensor masked;  // bool, (B or 1, N or 1, Sq or 1, Skv); undefined: none
-  at::Tensor bias;    // float32, likewise
+  at::Tensor masked{};  // bool, (B or 1, N or 1, Sq or 1, Skv); undefined: none
+  at::Tensor bias{};    // float32, likewise
   double bias_scale = 1;
 };
 
@@ -28,8 +28,8 @@ bool takes_attention(const AttentionInputs& inputs);
 
 // Statistics (B, N, Sq) float32, of any strides. Either all of the log sums or maxima and sums are wanted.
 struct AttentionStatistics {
-  at::Tensor log_sum;       // maximum + log(sum), +infinity for queries that see nothing
-  at::Tensor maximum, sum;  // (lowest float, 0) for such queries
+  at::Tensor log_sum{};         // maximum + log(sum), +infinity for queries that see nothing
+  at::Tensor maximum{}, sum{};  // (lowest float, 0) for such queries
 };
 
 // Writes `out`, a (B, N, Sq, Dv) view of the inputs' type with rows without gaps, and the defined statistics.

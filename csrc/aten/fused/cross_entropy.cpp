@@ -5,6 +5,8 @@
 // Other shapes, class probabilities, and what needs derivatives of another kind than a gradient stay composed, as does
 // everything while the device's clock runs, which predicts the operators that hardware would run.
 
+#include "aten/fused/cross_entropy.h"
+
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/cross_entropy_loss_compositeimplicitautograd_dispatch.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -14,7 +16,6 @@
 #include "aten/factories.h"
 #include "aten/fused/native_kernel.h"
 #include "aten/fused/plain.h"
-#include "aten/register.h"
 #include "kernels/kernels.h"
 
 namespace cann::aten {
