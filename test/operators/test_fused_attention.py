@@ -23,7 +23,9 @@ def _normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def _qkv(batch: int, heads: int, kv_heads: int, queries: int, keys: int, size: int, value_size: int) -> list[torch.Tensor]:
+def _qkv(
+    batch: int, heads: int, kv_heads: int, queries: int, keys: int, size: int, value_size: int
+) -> list[torch.Tensor]:
     shapes = [(batch, heads, queries, size), (batch, kv_heads, keys, size), (batch, kv_heads, keys, value_size)]
     return [_normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
 
@@ -94,12 +96,14 @@ def test_sdpa_of_queries_that_see_nothing() -> None:
 def test_sdpa_of_views() -> None:
     packed = _normal(2, 80, 3, 4, 16)
     _check(lambda x: F.scaled_dot_product_attention(*x.permute(2, 0, 3, 1, 4), is_causal=True), [packed])
-    _check(lambda q, k, v: F.scaled_dot_product_attention(q.transpose(2, 3), k, v), [_normal(1, 2, 16, 70), *_qkv(1, 2, 2, 70, 70, 16, 16)[1:]])
+    turned = [_normal(1, 2, 16, 70), *_qkv(1, 2, 2, 70, 70, 16, 16)[1:]]
+    _check(lambda q, k, v: F.scaled_dot_product_attention(q.transpose(2, 3), k, v), turned)
 
 
 def test_sdpa_left_to_other_kernels() -> None:
     qkv = [tensor.npu().double().requires_grad_() for tensor in _qkv(1, 2, 2, 20, 20, 8, 8)]
-    torch.testing.assert_close(F.scaled_dot_product_attention(*qkv).cpu(), F.scaled_dot_product_attention(*(t.cpu() for t in qkv)))
+    want = F.scaled_dot_product_attention(*(tensor.cpu() for tensor in qkv))
+    torch.testing.assert_close(F.scaled_dot_product_attention(*qkv).cpu(), want)
     assert F.scaled_dot_product_attention(*(torch.ones(0, 2, 5, 8).npu() for _ in range(3))).shape == (0, 2, 5, 8)
     dropped = F.scaled_dot_product_attention(*(tensor.float() for tensor in qkv), dropout_p=0.5)
     assert dropped.isfinite().all()
@@ -111,7 +115,8 @@ def test_what_is_not_finite() -> None:
         qkv = _qkv(1, 2, 2, 70, 70, 16, 16)
         qkv[0][0, 0, 3, 0] = qkv[1][0, 1, 66, 2] = value
         ours, theirs = (
-            F.scaled_dot_product_attention(*(t.to(device) for t in qkv), is_causal=True).cpu() for device in ("npu", "cpu")
+            F.scaled_dot_product_attention(*(t.to(device) for t in qkv), is_causal=True).cpu()
+            for device in ("npu", "cpu")
         )
         torch.testing.assert_close(ours, theirs, equal_nan=True)
 
@@ -129,7 +134,7 @@ def test_fusion_attention(mode: int, queries: int, keys: int, dtype: torch.dtype
     qkv = [tensor.to(dtype) for tensor in _qkv(2, 4, 2, queries, keys, 24, 24)]
     rows, columns, shift = torch.arange(queries)[:, None], torch.arange(keys)[None], keys - queries
     compressed = torch.ones(2048, 2048, dtype=torch.bool).triu(1).npu()
-    given = (_normal(2, 1, queries, keys, seed=5) > 1)
+    given = _normal(2, 1, queries, keys, seed=5) > 1
     given[..., 0] = False
     masked, options = {
         0: (torch.zeros(queries, keys, dtype=torch.bool), {}),
@@ -165,10 +170,13 @@ def test_fusion_attention_statistics() -> None:
 
 
 def test_does_not_depend_on_the_threads() -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
     qkv, threads, results = [t.npu() for t in _qkv(1, 6, 2, 200, 200, 32, 32)], torch.get_num_threads(), []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        results.append(_run(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True), qkv))
+        results.append(_run(attend, qkv))
     torch.set_num_threads(threads)
     for result in results[1:]:
         assert all(map(torch.equal, results[0], result))

@@ -157,7 +157,8 @@ def test_a_mode_sees_the_operators_it_is_made_of() -> None:
 
 
 def test_keeps_less_memory_than_the_composition() -> None:
-    x, target = torch.zeros(512, 4096, device="npu", requires_grad=True), torch.zeros(512, dtype=torch.long, device="npu")
+    x = torch.zeros(512, 4096, device="npu", requires_grad=True)
+    target = torch.zeros(512, dtype=torch.long, device="npu")
     size = x.numel() * 4
     torch.npu.reset_peak_memory_stats()
     before = torch.npu.memory_allocated()
