@@ -29,8 +29,14 @@ void transpose_rows(float* to, const void* from, int64_t stride, int64_t rows, i
   for (int64_t first = 0; first < rows; first += kBlock, source += kBlock * stride, to += kBlock * padded) {
     const int64_t count = rows - first < kBlock ? rows - first : kBlock;
     memset(to, 0, kBlock * padded * sizeof(float));
-    for (int64_t c = 0; c < columns; ++c) {
-      for (int64_t r = 0; r < count; ++r) to[c * kBlock + r] = scalar_of(source[r * stride + c]);
+    for (int64_t r = 0; r < count; ++r) {
+      for (int64_t c = 0; c < columns; c += kLanes) {
+        const int64_t n = columns - c < kLanes ? columns - c : kLanes;
+        const T* elements = source + r * stride + c;
+        float numbers[kLanes];
+        store(numbers, n == kLanes ? load(elements) : load_some(elements, n));
+        for (int64_t lane = 0; lane < n; ++lane) to[(c + lane) * kBlock + r] = numbers[lane];
+      }
     }
   }
 }
