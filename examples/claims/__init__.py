@@ -1,0 +1,1 @@
+"""Parts of ../recipes_report.py."""

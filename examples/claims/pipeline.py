@@ -1,0 +1,53 @@
+"""How a pipeline over the cards of one server scales: PipelineParallel in one process, dry, on the cards' own clocks.
+
+python examples/claims/pipeline.py --model 1b --stages 4
+
+prints seconds and samples of a step as one JSON object.
+"""
+
+import argparse
+import json
+import os
+
+os.environ |= {"TORCH_CANN_DRY_RUN": "1", "TORCH_CANN_SIMULATE": "1"}  # before the device is touched
+
+import torch
+import torch_npu  # noqa: F401
+from cann.recipes.train import PipelineParallel
+from workload import SHAPES, build, loss_of
+
+
+def marks(cards: int) -> list[torch.npu.Event]:
+    """An event on every card, when all of them have finished."""
+    for card in range(cards):
+        torch.npu.synchronize(card)
+    events = [torch.npu.Event(enable_timing=True) for _ in range(cards)]
+    for card, event in enumerate(events):
+        event.record(torch.npu.current_stream(card))
+    return events
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=SHAPES, default="1b")
+    parser.add_argument("--stages", type=int, default=4)
+    parser.add_argument("--micro-batches", type=int, default=4, help="for each stage")
+    parser.add_argument("--sequence", type=int, default=2048)
+    parser.add_argument("--schedule", default="1F1B")
+    args = parser.parse_args()
+
+    samples = args.micro_batches * args.stages
+    model = build(args.model, None).to_empty(device="npu:0")
+    pipeline = PipelineParallel(model, args.stages, samples, schedule=args.schedule, loss_fn=loss_of)
+    tokens = torch.zeros(samples, args.sequence, dtype=torch.long)
+    for _ in range(2):  # the first step also allocates
+        begin = marks(args.stages)
+        with torch.autocast("npu", torch.bfloat16):
+            pipeline.train_step(tokens, tokens)
+        end = marks(args.stages)
+    seconds = max(a.elapsed_time(b) for a, b in zip(begin, end, strict=True)) / 1e3
+    print(json.dumps({"seconds": seconds, "samples": samples}))
+
+
+if __name__ == "__main__":
+    main()

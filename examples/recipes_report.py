@@ -1,0 +1,301 @@
+"""Measures what an article claims of the training recipes, and says which claims hold.
+
+python examples/recipes_report.py                     all claims, on the model of 7 billion parameters; about 10 minutes
+python examples/recipes_report.py --model tiny        the same in miniature, to see it work
+python examples/recipes_report.py --only memory       claims whose name contains this
+
+Where a claim is about hardware it is measured on simulated servers of eight cards, by npu-plan and the cards' own
+clocks; where this machine can show it, by this machine's clock. The table goes to the terminal and, with the bars, to
+report.json, report.md and report.png (for which matplotlib is needed) in the folder --output.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from claims.planned import CARDS, Planned, largest, plan
+
+PLAIN = "--loop plain --parallel fsdp"
+RECIPES = "--loop recipes --parallel fsdp --precision bf16 --checkpointing 1.0"
+SERVERS = 32
+
+
+@dataclass(frozen=True)
+class Row:
+    """A claim with what was found.
+
+    Attributes:
+        claimed, measured: of the same quantity, for the plot; None where a claim names no number.
+        verdict: "holds", "more", "less", or "not shown".
+        how: what was compared.
+    """
+
+    name: str
+    text: str
+    claimed: float | None
+    measured: float
+    verdict: str
+    how: str
+
+
+def at_least(measured: float, low: float, high: float | None = None) -> str:
+    """The verdict on a gain that was claimed to be at least ``low``, and at most ``high``."""
+    if measured < low:
+        return "less"
+    return "more" if high is not None and measured > high else "holds"
+
+
+class Report:
+    """The claims; every public method is one, and gives its row.
+
+    Args:
+        soc: the chip's name.
+        model: the model's name, see claims/workload.py.
+    """
+
+    def __init__(self, soc: str, model: str) -> None:
+        self._soc, self._model = soc, f"--model {model}"
+        self._small = model if model == "tiny" else "1b"
+
+    def _plan(self, options: str, servers: int = 1) -> Planned:
+        return plan(self._soc, servers, f"{options} {self._model}")
+
+    def mixed_precision_speed(self) -> Row:
+        plain, mixed = self._plan(f"{PLAIN} --batch 2"), self._plan(f"{RECIPES} --checkpointing 0 --batch 2")
+        gain = mixed.rate / plain.rate
+        return Row(
+            "mixed precision, speed",
+            "AutoMixedPrecision: 1.5 to 2 times as fast",
+            1.5,
+            gain,
+            at_least(gain, 1.5, 2.0),
+            f"{plain.rate:.2f} -> {mixed.rate:.2f} sequences/s, FSDP on {CARDS} cards, float32 -> O2 in bfloat16",
+        )
+
+    def accumulation_memory(self) -> Row:
+        # The same 8 sequences a card, in one pass and in four.
+        recipes = RECIPES.replace("--checkpointing 1.0", "")
+        whole, parts = self._plan(f"{recipes} --batch 8"), self._plan(f"{recipes} --batch 2 --accumulate 4")
+        saved = 1 - parts.peak / whole.peak
+        return Row(
+            "accumulation, memory",
+            "GradientAccumulation: 30 to 50 % less memory",
+            0.3,
+            saved,
+            at_least(saved, 0.3, 0.5),
+            f"{whole.peak / 2**30:.1f} -> {parts.peak / 2**30:.1f} GiB at 8 sequences a card, in 1 pass -> 4; the step "
+            f"takes {parts.seconds / whole.seconds:.2f} times as long" + ("" if whole.fits else "; 1 pass does not fit"),
+        )
+
+    def largest_batch(self) -> Row:
+        plain, recipes = (largest(self._soc, f"{o} {self._model}", "--batch") for o in (PLAIN, RECIPES))
+        gain = recipes / max(1, plain)
+        return Row(
+            "memory, batch size",
+            "batch size from 256 to 512",
+            2.0,
+            gain,
+            at_least(gain, 2.0),
+            f"largest batch of a card that fits: {plain} -> {recipes} sequences, float32 -> O2 with checkpointing",
+        )
+
+    def largest_model(self) -> Row:
+        plain, recipes = (largest(self._soc, f"{o} {self._model}", "--layers", 8) for o in (PLAIN, RECIPES))
+        gain = recipes / max(1, plain)
+        return Row(
+            "memory, model size",
+            "largest model from 45 to 78 billion parameters",
+            78 / 45,
+            gain,
+            at_least(gain, 78 / 45),
+            f"layers of the 7b model's size that fit on {CARDS} cards at 1 sequence: {plain} -> {recipes}",
+        )
+
+    def checkpointing_memory(self) -> Row:
+        without, with_half = (self._plan(f"{RECIPES} --checkpointing {share} --batch 2") for share in (0, 0.5))
+        saved = 1 - with_half.peak / without.peak
+        return Row(
+            "checkpointing half the layers, memory",
+            "apply_checkpointing(0.5) against running out of memory, no figure given",
+            None,
+            saved,
+            "holds" if saved > 0 else "less",
+            f"{without.peak / 2**30:.1f} -> {with_half.peak / 2**30:.1f} GiB; the step takes "
+            f"{with_half.seconds / without.seconds:.2f} times as long",
+        )
+
+    def pipeline_scaling(self) -> Row:
+        rates = {}
+        for stages in (1, 2, 4, 8) if self._small != "tiny" else (1, 2):
+            script = Path(__file__).parent / "claims" / "pipeline.py"
+            command = [sys.executable, str(script), "--model", self._small, "--stages", str(stages)]
+            step = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            rates[stages] = step["samples"] / step["seconds"]
+        efficiency = rates[max(rates)] / max(rates) / rates[1]
+        return Row(
+            "pipeline, efficiency",
+            "PipelineParallel: scales linearly with the cards",
+            1.0,
+            efficiency,
+            at_least(efficiency, 0.95),
+            "sequences/s with "
+            + ", ".join(f"{stages} stages {rate:.1f}" for stages, rate in rates.items())
+            + " (1F1B, 4 micro-batches a stage: the bubble alone costs "
+            + f"{(max(rates) - 1) / (5 * max(rates) - 1):.0%})",
+        )
+
+    def communication_share(self) -> Row:
+        model = f"--model {self._small} --batch 2"
+        by_hand = plan(self._soc, SERVERS, f"--loop plain --parallel by-hand --precision bf16 {model}")
+        overlapped = plan(self._soc, SERVERS, f"--loop recipes --parallel ddp --precision bf16 {model}")
+        compressed = plan(
+            self._soc, SERVERS, f"--loop recipes --parallel ddp --precision bf16 --compression fp16 {model}"
+        )
+        gain = by_hand.communication / max(1e-9, compressed.communication)
+        return Row(
+            "communication, share halved",
+            "communication from 35 to 18 % of the time on 32 servers",
+            35 / 18,
+            gain,
+            at_least(gain, 35 / 18),
+            f"waiting for other cards: {by_hand.communication:.1%} with an all_reduce a parameter after backward, "
+            f"{overlapped.communication:.1%} in buckets during backward, {compressed.communication:.1%} with fp16 too",
+        )
+
+    def one_server(self) -> Row:
+        return self._whole_stack(1, "throughput, one server", "from 120 to 185 samples/s on 8 cards (+54 %)", 185 / 120)
+
+    def many_servers(self) -> Row:
+        text = f"from 850 to 1400 samples/s on {SERVERS} servers (+65 %)"
+        return self._whole_stack(SERVERS, f"throughput, {SERVERS} servers", text, 1400 / 850)
+
+    def _whole_stack(self, servers: int, name: str, text: str, claimed: float) -> Row:
+        plain, recipes = (self._plan(f"{o} --batch 2", servers) for o in (PLAIN, RECIPES))
+        gain = recipes.rate / plain.rate
+        return Row(
+            name,
+            text,
+            claimed,
+            gain,
+            at_least(gain, claimed),
+            f"{plain.rate:.1f} -> {recipes.rate:.1f} sequences/s at an equal batch, whole stack with checkpointing; "
+            f"peak HBM {plain.peak / 2**30:.1f} -> {recipes.peak / 2**30:.1f} GiB "
+            f"({1 - recipes.peak / plain.peak:.0%} less)",
+        )
+
+    def loader(self) -> Row:
+        from claims.wall import loader_gain
+
+        gain = loader_gain()
+        return Row(
+            "loader, slow reading",
+            "OptimizedDataLoader: asynchronous loading, no figure given",
+            None,
+            gain,
+            "holds" if gain > 1.1 else "less",
+            "time of an epoch over a data set that is slow to read, this machine's clock",
+        )
+
+    def same_convergence(self) -> Row:
+        from claims.wall import final_losses
+
+        plain, recipes = final_losses()
+        return Row(
+            "convergence, loss ratio",
+            "the model converges as the baseline does",
+            1.0,
+            recipes / plain,
+            "holds" if recipes <= 1.05 * plain else "less",
+            f"validation loss {plain:.4f} -> {recipes:.4f} after equal steps, real arithmetic on a small model",
+        )
+
+
+CLAIMS: list[Callable[[Report], Row]] = [
+    Report.mixed_precision_speed,
+    Report.accumulation_memory,
+    Report.checkpointing_memory,
+    Report.largest_batch,
+    Report.largest_model,
+    Report.pipeline_scaling,
+    Report.communication_share,
+    Report.one_server,
+    Report.many_servers,
+    Report.loader,
+    Report.same_convergence,
+]
+
+CONTRADICTIONS = f"""\
+What the article says against itself, by its own figures:
+- 850 samples/s on {SERVERS} servers is {850 / 120:.1f} times the 120 of one: {850 / 120 / SERVERS:.0%} of linear scaling,
+  beside "scales linearly".
+- 6 weeks to 3.5 is {6 / 3.5:.2f} times as fast, the servers' figures are {185 / 120:.2f} and {1400 / 850:.2f}, and the
+  headline says 1.3 to 1.5.
+- 45 billion parameters in float32 with Adam are {45 * 16} GB before any activation: no server of eight 64 GB cards holds
+  them, so a "fixed" machine of that claim has more than one server.
+- Not measured here: "cross-node bandwidth use up 40 %". How much of a link's bandwidth is used is an input of the
+  simulator, so it would repeat its own assumption.
+"""
+
+
+def table(rows: list[Row]) -> str:
+    """Markdown."""
+    lines = ["| claim | measured | verdict | how |", "| --- | --- | --- | --- |"]
+    return "\n".join(lines + [f"| {r.text} | {r.measured:.2f} | {r.verdict} | {r.how} |" for r in rows])
+
+
+def plot(rows: list[Row], file: Path) -> None:
+    """A pair of bars for every claim that names a number."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    rows = [row for row in rows if row.claimed is not None]
+    figure, axes = pyplot.subplots(figsize=(9, 0.7 * len(rows) + 1.2), layout="constrained")
+    places = range(len(rows))
+    axes.barh([p - 0.2 for p in places], [r.claimed for r in rows], 0.38, label="claimed", color="#b9c3cf")
+    axes.barh([p + 0.2 for p in places], [r.measured for r in rows], 0.38, label="measured", color="#1f6f8b")
+    axes.set_yticks(list(places), [r.name for r in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel("gain (ratio), or share saved")
+    axes.legend()
+    figure.savefig(file, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--soc", default="Ascend910B2")
+    parser.add_argument("--model", choices=("7b", "1b", "tiny"), default="7b")
+    parser.add_argument("--only", default="", help="measure only claims whose function's name contains this")
+    parser.add_argument("--output", type=Path, default=Path("build/recipes_report"))
+    args = parser.parse_args()
+
+    report, rows = Report(args.soc, args.model), []
+    for claim in CLAIMS:
+        if args.only not in claim.__name__:
+            continue
+        row = claim(report)
+        rows.append(row)
+        print(f"{row.verdict:>6}  {row.text}\n        measured {row.measured:.2f}: {row.how}", flush=True)
+    if not rows:
+        sys.exit(f"no claim's name contains {args.only!r}; there are {', '.join(c.__name__ for c in CLAIMS)}")
+    print(f"\n{CONTRADICTIONS}")
+
+    args.output.mkdir(parents=True, exist_ok=True)
+    (args.output / "report.json").write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    (args.output / "report.md").write_text(f"{table(rows)}\n\n{CONTRADICTIONS}")
+    try:
+        plot(rows, args.output / "report.png")
+    except ModuleNotFoundError:
+        print("no report.png: it needs matplotlib (pip install matplotlib)")
+    print(f"written to {args.output}")
+
+
+if __name__ == "__main__":
+    main()
