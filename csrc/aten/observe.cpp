@@ -108,6 +108,10 @@ void observe_copy(const at::Tensor& to, const at::Tensor& from) {
     return;
   }
   const bool to_device = to.device().type() == kNPU;
+  if (to_device && from.device().type() == kNPU) {
+    simulator::launch_card_copy(to.nbytes(), from.device().index(), to.device().index());
+    return;
+  }
   simulator::launch_host_copy(to_device, (to_device ? to : from).nbytes(), (to_device ? to : from).device().index());
 }
 

@@ -100,7 +100,7 @@ R observed(R (*kernel)(A...), A... args) {
 void observe_arguments(simulator::Observation& seen, const Observed& facts, std::span<const c10::IValue> arguments);
 void observe_result(simulator::Observation& seen, const c10::IValue& value);
 
-// A copy that happened, within a card or between host and card.
+// A copy that happened, within a card, between cards, or between host and card.
 void observe_copy(const at::Tensor& to, const at::Tensor& from);
 
 }  // namespace cann::aten

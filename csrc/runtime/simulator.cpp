@@ -201,6 +201,25 @@ void launch_host_copy(bool to_device, size_t bytes, c10::DeviceIndex device) {
   launch_row(known->row, known->engine, known->us, device);
 }
 
+void launch_card_copy(size_t bytes, c10::DeviceIndex from, c10::DeviceIndex to) {
+  const std::array<int, 2> ends{from, to};
+  const uint64_t pair = static_cast<uint64_t>(from) << 8 | static_cast<uint64_t>(to);
+  const uint64_t key = ((uint64_t{bytes} << 2 | 2) * 0x9E3779B97F4A7C15ull) ^ (pair * 0xC2B2AE3D27D4EB4Full);
+  const Known* known = find_or_add(key, [&]() -> Row {
+    const auto count = static_cast<double>(bytes);
+    const sim::Topology& links = topology();
+    return {"copy card to card",
+            {.engine = sim::Engine::kCopy,
+             .us = links.collective_us(sim::Collective::kPointToPoint, count, links.shape_of(ends)),
+             .bytes = count}};
+  });
+  sim::Timeline& time = timeline();
+  const uint16_t sender = current_stream_index(from), receiver = current_stream_index(to);
+  time.wait(sender, time.record(receiver));
+  launch_row(known->row, known->engine, known->us, from);
+  time.wait(receiver, time.record(sender));
+}
+
 void Observation::add(const at::Tensor& tensor, bool output) {
   if (!tensor.defined()) return;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();

@@ -46,6 +46,9 @@ size_t row_count();
 void launch(uint32_t index, c10::DeviceIndex device);
 // A copy between host and card.
 void launch_host_copy(bool to_device, size_t bytes, c10::DeviceIndex device);
+// A copy from card to card over their link, on the current stream of `from`. As on hardware it begins when both cards'
+// current streams have come to it, and the receiver's stream goes on when it ends.
+void launch_card_copy(size_t bytes, c10::DeviceIndex from, c10::DeviceIndex to);
 
 // Index of a stream in the timeline; 0 is the default stream of the first card that was used.
 uint16_t stream_index(c10::Stream stream);

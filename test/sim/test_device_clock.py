@@ -105,3 +105,31 @@ def test_off_it_keeps_the_hosts_time(run_code) -> None:
         """
     )
     assert float(milliseconds) == pytest.approx(50, rel=0.5)
+
+
+def test_a_copy_waits_for_the_card_that_sends_and_is_waited_for(run_code) -> None:
+    """Card 0 computes for A, sends, and card 1 computes for A too: 2A and the copy pass, not A."""
+    alone, both = json.loads(
+        run_code(
+            """
+            import json, torch, torch_npu
+            a, b = (torch.ones(4096, 4096, device=f"npu:{i}", dtype=torch.float16) for i in range(2))
+            def marks():
+                events = [torch.npu.Event(enable_timing=True) for _ in range(2)]
+                for card in range(2):
+                    torch.npu.synchronize(card)
+                    events[card].record(torch.npu.current_stream(card))
+                return events
+            def elapsed(*work):
+                before = marks()
+                for step in work: step()
+                return before[1].elapsed_time(marks()[1])
+            def products(x): return lambda: [x @ x for _ in range(4)]
+            print(json.dumps([elapsed(products(b)), elapsed(products(a), lambda: b.copy_(a), products(b))]))
+            """,
+            TORCH_CANN_DRY_RUN="1",
+            TORCH_CANN_SIMULATE="1",
+        )
+    )
+    link = 4096 * 4096 * 2 / 30e9 * 1e3  # a server's link is slower than 30 GB/s
+    assert both > 2 * alone + link
