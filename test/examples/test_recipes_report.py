@@ -1,0 +1,60 @@
+"""examples/recipes_report.py: one claim in miniature, and the arithmetic around it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import DEVICE, EXAMPLES
+
+sys.path.insert(0, str(EXAMPLES))
+
+from claims import planned  # noqa: E402
+from recipes_report import Row, at_least, table  # noqa: E402
+
+GIB = 2**30
+
+
+@pytest.mark.skipif(DEVICE != "npu", reason="simulated servers are asked")
+def test_a_claim_is_measured_on_a_simulated_server_and_written_down(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "recipes_report.py"), "--model", "tiny", "--only", "accumulation"]
+    done = subprocess.run([*command, "--output", str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads((tmp_path / "report.json").read_text())
+    # The activations of 2 sequences instead of 8, beside the same logits' workspace and parameters.
+    assert 0.3 < row["measured"] < 0.75 and row["verdict"] in ("holds", "more")
+    assert row["verdict"] in done.stdout and row["text"] in (tmp_path / "report.md").read_text()
+
+
+def test_an_unknown_claim_is_refused_with_those_there_are() -> None:
+    command = [sys.executable, str(EXAMPLES / "recipes_report.py"), "--only", "nothing"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "pipeline_scaling" in done.stderr
+
+
+def server(base: float, each: float) -> Callable[..., planned.Planned]:
+    """A stand-in for npu-plan: so many GiB, and so many more for each unit, of 60."""
+
+    def plan(_soc: str, _servers: int, options: str) -> planned.Planned:
+        peak = int((base + each * int(options.split()[-1])) * GIB)
+        return planned.Planned(1.0, 1, peak, 60 * GIB, 0.0, peak <= 60 * GIB)
+
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("base", "each", "step", "answer"), [(10, 3, 1, 16), (10, 3, 8, 16), (0.5, 0.1, 1, 595), (61, 1, 1, 0), (30, 29, 1, 1)]
+)
+def test_the_largest_that_fits_is_found(
+    monkeypatch: pytest.MonkeyPatch, base: float, each: float, step: int, answer: int
+) -> None:
+    monkeypatch.setattr(planned, "plan", server(base, each))
+    assert planned.largest("chip", "", "--batch", step) == answer
+
+
+def test_verdicts() -> None:
+    assert [at_least(x, 1.5, 2.0) for x in (1.4, 1.5, 2.1)] == ["less", "holds", "more"]
+    assert at_least(9.0, 1.5) == "holds"
+    assert "| a | 2.00 | holds | b |" in table([Row("n", "a", None, 2.0, "holds", "b")])
