@@ -18,7 +18,7 @@ from torch_cann import _preflight  # noqa: E402
 
 _preflight.check()
 
-from torch_cann import _C, _aliases, _environment  # noqa: E402
+from torch_cann import _C, _aliases, _environment, _unhandled  # noqa: E402
 
 _preflight.check_extension(_C._torch_version)
 
@@ -58,4 +58,6 @@ _environment.fill_in()
 _environment.warn_of_unknown()
 _register()
 _aliases.install()
+_unhandled.install()
 _environment.transfer_if_asked()
+_environment.sanitize_if_asked()

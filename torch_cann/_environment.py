@@ -38,6 +38,16 @@ def warn_of_unknown() -> None:
         warnings.warn(f"the environment variable {name} is not known and has no effect{meant}", stacklevel=2)
 
 
+def sanitize_if_asked() -> None:
+    """Switches the stream sanitizer on as TORCH_CANN_SANITIZER says. Raises ValueError unless it is 0, 1 or warn."""
+    value = os.environ.get("TORCH_CANN_SANITIZER", "0")
+    if value not in ("0", "1", "warn"):
+        raise ValueError(f"TORCH_CANN_SANITIZER must be 0, 1 or warn, but is {value!r}")
+    if value != "0":
+        sanitizer = importlib.import_module("torch_cann.sanitizer")
+        sanitizer.StreamSanitizer("raise" if value == "1" else "warn").enable()
+
+
 def transfer_if_asked() -> None:
     """Redirects CUDA scripts if TORCH_TRANSFER_TO_NPU is 1. Raises ValueError unless it is 0, 1 or unset."""
     value = os.environ.get("TORCH_TRANSFER_TO_NPU", "0")

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from torch_cann import _C
 from torch_cann._refused import refused
 from torch_cann.utils._error_code import ErrCode, pta_error
 
@@ -24,11 +25,15 @@ def _npu_tensor(what: str, value: Any) -> torch.Tensor:
 def erase_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
     """Takes back ``tensor.record_stream(stream)``, when the work of ``stream`` on the tensor is known to be done.
 
-    Work is done when an operator returns, so a recorded stream delays nothing and nothing is left to take back.
+    Work is done when an operator returns, so a recorded stream delays nothing; only the stream sanitizer remembers it.
     """
     _npu_tensor("erase_stream(): tensor", tensor)
     if not isinstance(stream, torch.Stream):
-        raise TypeError(f"erase_stream(): stream must be a Stream, but is {type(stream).__name__}")
+        raise TypeError(
+            f"erase_stream(): stream must be a Stream, but is {type(stream).__name__}" + pta_error(ErrCode.TYPE)
+        )
+    if _C._npu_sanitizerIsOn():
+        _C._npu_sanitizerEraseStream(tensor.data_ptr(), stream)
 
 
 def matmul_checksum(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ READ: dict[str, list[Variable]] = {
             "all",
             "cards this process sees, such as `0,2`; read until the device is initialised",
         ),
-        Variable("STREAMS_PER_DEVICE", "32", "size of the stream pool, 8 or 32"),
+        Variable("STREAMS_PER_DEVICE", "32", "size of the stream pool, 8 or 32; another value warns and means 32"),
         Variable("TASK_QUEUE_ENABLE", "1", "what `torch.npu.get_task_queue_enable()` answers: 0, 1 or 2"),
         Variable("TORCH_CANN_DEVICE_COUNT", "8", "cards in the server, 1 to 64"),
         Variable("TORCH_CANN_SOC", "`Ascend910B2`", "chip, a name in `csrc/sim/soc.toml`"),
@@ -103,6 +103,12 @@ READ: dict[str, list[Variable]] = {
             "TORCH_CANN_RUNTIME_DIR",
             "`torch_cann` in `XDG_RUNTIME_DIR`, else `/tmp/torch_cann-<user>`",
             "records that `npu-smi` reads",
+        ),
+        Variable(
+            "TORCH_CANN_SANITIZER",
+            "0",
+            "1: an access that no event orders after another stream's raises, `warn`: it warns: "
+            "[stream sanitizer](device.md#stream-sanitizer)",
         ),
         Variable("TORCH_CANN_SIMULATE", "0", "1: events and streams keep the chip's time: [device time](simulator.md)"),
     ],

@@ -144,7 +144,7 @@ class BoxedCall {
 // Runs the call and tells the simulator what it read and wrote.
 void run_observed(const c10::OperatorHandle& op, Stack* stack, DispatchKey key) {
   const Observed facts(op);
-  simulator::Observation seen(op.schema().name().c_str(), facts.id, facts.pointwise);
+  simulator::Observation seen(op.schema().name().c_str(), facts.id, facts.pointwise, facts.blocking);
   const size_t count = op.schema().arguments().size();
   const std::vector<IValue> arguments(stack->end() - static_cast<ptrdiff_t>(count), stack->end());
   observe_arguments(seen, facts, arguments);
@@ -158,7 +158,7 @@ void boxed_kernel(const c10::OperatorHandle& op, Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(kHostKey), "npu: operator ", op.schema().name(),
                               " is not available: it has neither an npu kernel nor a ", kHostKey,
                               " kernel that could run in its place");
-  if (simulator::on()) return run_observed(op, stack, kHostKey);
+  if (simulator::watching()) return run_observed(op, stack, kHostKey);
   BoxedCall(op, stack).run(op, kHostKey);
 }
 

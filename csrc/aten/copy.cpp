@@ -14,13 +14,13 @@ namespace {
 // `self` and `source` may be on any two devices of {cpu, npu}, so there is no check_devices().
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (dry_run()) return dry_copy(self, source);
-  if (!simulator::on() && fast::copy(self, source)) return self;
+  if (!simulator::watching() && fast::copy(self, source)) return self;
   AliasScope scope;
   at::Tensor to = scope.alias(self);
   const at::Tensor from = scope.alias(source);
   check_host_can_write(to);
   at::_ops::copy_::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), to, from, non_blocking);
-  if (simulator::on()) observe_copy(self, source);
+  if (simulator::watching()) observe_copy(self, source, non_blocking);
   return self;
 }
 
@@ -54,6 +54,6 @@ void register_copy(torch::Library& aten) {
   aten.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
 }
 
-void register_quantized(torch::Library& quantized) { quantized.impl("copy_", TORCH_FN(copy_quantized)); }
+void register_quantized_copy(torch::Library& quantized) { quantized.impl("copy_", TORCH_FN(copy_quantized)); }
 
 }  // namespace cann::aten

@@ -207,7 +207,7 @@ struct DirectKernel<Op, R(A...), Fast> {
       std::is_void_v<R> || std::is_reference_v<R> || (std::is_same_v<A, at::Tensor&> || ...);
 
   static R call(A... args) {
-    if (simulator::on()) return observed<Op, R, A...>(run, static_cast<A&&>(args)...);
+    if (simulator::watching()) return observed<Op, R, A...>(run, static_cast<A&&>(args)...);
     return run(static_cast<A&&>(args)...);
   }
 

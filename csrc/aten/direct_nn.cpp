@@ -1,5 +1,6 @@
 // Neural network layers: normalisation, convolution, pooling, resampling, losses, attention.
 
+#include "aten/device_assert.h"
 #include "aten/direct.h"
 #include "aten/register.h"
 
@@ -18,8 +19,9 @@ void register_direct_nn(torch::Library& aten) {
                   ops::grid_sampler_2d, ops::grid_sampler_2d_backward, ops::im2col, ops::col2im, ops::reflection_pad1d,
                   ops::reflection_pad2d, ops::replication_pad2d, ops::constant_pad_nd, ops::pixel_shuffle,
                   ops::pixel_unshuffle, ops::glu, ops::glu_backward>(aten);
-  register_direct<ops::nll_loss_forward, ops::nll_loss_backward, ops::nll_loss2d_forward, ops::nll_loss2d_backward,
-                  ops::mse_loss, ops::mse_loss_backward, ops::binary_cross_entropy, ops::binary_cross_entropy_backward,
+  register_asserting<ops::nll_loss_forward, ops::nll_loss_backward, ops::nll_loss2d_forward, ops::nll_loss2d_backward>(
+      aten);
+  register_direct<ops::mse_loss, ops::mse_loss_backward, ops::binary_cross_entropy, ops::binary_cross_entropy_backward,
                   ops::binary_cross_entropy_with_logits, ops::smooth_l1_loss, ops::smooth_l1_loss_backward,
                   ops::huber_loss, ops::huber_loss_backward>(aten);
   register_direct<ops::_cdist_forward, ops::_cdist_backward, ops::_pdist_forward>(aten);

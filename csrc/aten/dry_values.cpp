@@ -207,7 +207,7 @@ at::Tensor& dry_copy(at::Tensor& self, const at::Tensor& source) {
     set_values_known(self, false);
   }
   if (simulator::on()) {
-    observe_copy(self, source);
+    observe_copy(self, source, /*non_blocking=*/!to_host);
     if (to_host) simulator::timeline().host_sync();
   }
   return self;

@@ -12,6 +12,7 @@
 #include "kernels/kernels.h"
 #include "runtime/device.h"
 #include "runtime/host_guard.h"
+#include "runtime/reach.h"
 #include "runtime/thread_state.h"
 
 namespace cann::aten::fast {
@@ -45,7 +46,7 @@ bool is_plain(const TensorImpl& t) {
   constexpr c10::DispatchKeySet kLazy{c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
                                       c10::DispatchKey::ZeroTensor};
   return t.key_set().has(c10::DispatchKey::Dense) && !t.key_set().has_any(kLazy) && !t.has_symbolic_sizes_strides() &&
-         has_canonical_strides(t) && (t.numel() == 0 || t.unsafe_storage().data() != nullptr);
+         has_canonical_strides(t) && within_storage(t);
 }
 
 bool is_plain_npu(const TensorImpl& t) { return t.device().type() == kNPU && is_plain(t); }

@@ -132,7 +132,7 @@ struct LowPrecisionKernel<Op, R(A...)> {
   static R call(A... args) {
     if (C10_LIKELY(!computes_in_float32<Op>(args...)))
       return DirectKernel<Op, R(A...)>::call(static_cast<A&&>(args)...);
-    if (simulator::on()) return observed<Op, R, A...>(run, static_cast<A&&>(args)...);
+    if (simulator::watching()) return observed<Op, R, A...>(run, static_cast<A&&>(args)...);
     return run(static_cast<A&&>(args)...);
   }
 

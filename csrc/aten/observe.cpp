@@ -4,6 +4,8 @@
 #include <unordered_set>
 
 #include "runtime/device.h"
+#include "runtime/sanitizer.h"
+#include "runtime/stream.h"
 
 namespace cann::aten {
 namespace {
@@ -45,6 +47,7 @@ Observed::Observed(const char* name, const char* overload_name)
 Observed::Observed(const c10::OperatorHandle& op)
     : id(reinterpret_cast<uintptr_t>(&op.schema())),
       pointwise(op.hasTag(at::Tag::pointwise)),
+      blocking(op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape)),
       written(written_bits(op.schema())),
       overwritten(overwritten_bits(op.schema())),
       causal(op.schema().argumentIndexWithName("is_causal").value_or(-1)),
@@ -98,7 +101,32 @@ void observe_result(simulator::Observation& seen, const c10::IValue& value) {
   }
 }
 
-void observe_copy(const at::Tensor& to, const at::Tensor& from) {
+namespace {
+
+// The order that a copy between devices makes: both cards' streams wait for each other; the host waits unless its side
+// is pinned and it said that it will not.
+void report_copy_between_devices(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+  std::vector<c10::Stream> streams;
+  for (const at::Tensor* side : {&from, &to}) {
+    if (side->device().type() == kNPU) streams.push_back(current_stream(side->device().index()));
+  }
+  if (streams.size() == 2) sanitizer::join(streams[0], streams[1]);
+  for (const at::Tensor* side : {&from, &to}) {
+    if (side->device().type() != kNPU || !side->unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Dense)) continue;
+    sanitizer::Launch launch("aten::copy_", current_stream(side->device().index()));
+    launch.access(*side->unsafeGetTensorImpl(), /*write=*/side == &to);
+    launch.check();
+  }
+  if (streams.size() == 2) {
+    sanitizer::join(streams[0], streams[1]);
+  } else if (!non_blocking || !(to.is_cpu() ? to : from).is_pinned()) {
+    sanitizer::host_wait(streams[0]);
+  }
+}
+
+}  // namespace
+
+void observe_copy(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (to.device() == from.device()) {
     static const char* const kName = "aten::copy_";
     simulator::Observation seen(kName, reinterpret_cast<uintptr_t>(kName), /*pointwise=*/true);
@@ -107,6 +135,8 @@ void observe_copy(const at::Tensor& to, const at::Tensor& from) {
     seen.finish();
     return;
   }
+  if (sanitizer::on()) report_copy_between_devices(to, from, non_blocking);
+  if (!simulator::on()) return;
   const bool to_device = to.device().type() == kNPU;
   if (to_device && from.device().type() == kNPU) {
     simulator::launch_card_copy(to.nbytes(), from.device().index(), to.device().index());

@@ -1,6 +1,6 @@
 #pragma once
 // How operators report to the simulator's clock: what they read, what they wrote, from arguments in C++ form (direct
-// kernels) or on the dispatcher's stack (boxed ones). Only called while the simulator is on.
+// kernels) or on the dispatcher's stack (boxed ones). Only called while someone watches.
 
 #include <ATen/ATen.h>
 #include <ATen/core/IListRef.h>
@@ -27,6 +27,7 @@ struct Observed {
   explicit Observed(const c10::OperatorHandle& op);
   uintptr_t id;  // of the operator's overload, unique in the process
   bool pointwise;
+  bool blocking;  // the host waits for values: results whose shape, or which themselves, depend on them
   uint64_t written;
   uint64_t overwritten;  // of these, the arguments whose old values are not read
   int causal;            // position of an `is_causal` argument, -1 if there is none
@@ -72,7 +73,7 @@ void observe_result(simulator::Observation& seen, const auto& value) {
 template <class Op, class R, class... A>
 R observed(R (*kernel)(A...), A... args) {
   static const Observed facts(Op::name, Op::overload_name);
-  simulator::Observation seen(Op::name, facts.id, facts.pointwise);
+  simulator::Observation seen(Op::name, facts.id, facts.pointwise, facts.blocking);
   size_t i = 0;
   const auto observe = [&](const auto& argument) {
     observe_argument(seen, facts, i, argument);
@@ -100,7 +101,7 @@ R observed(R (*kernel)(A...), A... args) {
 void observe_arguments(simulator::Observation& seen, const Observed& facts, std::span<const c10::IValue> arguments);
 void observe_result(simulator::Observation& seen, const c10::IValue& value);
 
-// A copy that happened, within a card, between cards, or between host and card.
-void observe_copy(const at::Tensor& to, const at::Tensor& from);
+// A copy that happened, within a card, between two, or between host and card.
+void observe_copy(const at::Tensor& to, const at::Tensor& from, bool non_blocking);
 
 }  // namespace cann::aten

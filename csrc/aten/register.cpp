@@ -66,6 +66,7 @@ void register_operators() {
   register_views(aten);
   register_storage_operators(aten);
   register_copy(aten);
+  register_sync_batch_norm(aten);
   library("_", c10::DispatchKey::AutocastPrivateUse1).fallback(torch::CppFunction::makeFallthrough());
   register_autocast(library("aten", c10::DispatchKey::AutocastPrivateUse1));
   register_npu_operators();
@@ -98,7 +99,9 @@ void register_operators() {
   register_sparse(library("aten", c10::DispatchKey::SparsePrivateUse1));
   register_sparse_compressed(library("aten", c10::DispatchKey::SparseCsrPrivateUse1));
   register_nested(library("aten", c10::DispatchKey::NestedTensorPrivateUse1));
-  register_quantized(library("aten", c10::DispatchKey::QuantizedPrivateUse1));
+  auto& quantized = library("aten", c10::DispatchKey::QuantizedPrivateUse1);
+  register_quantized_copy(quantized);
+  register_quantized_storage(quantized);
   register_boxed();
 }
 

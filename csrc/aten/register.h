@@ -15,6 +15,7 @@ void register_storage_operators(torch::Library& aten);
 void register_copy(torch::Library& aten);
 void register_random(torch::Library& aten);
 void register_recurrent(torch::Library& aten);
+void register_sync_batch_norm(torch::Library& aten);
 void register_low_precision(torch::Library& aten);
 
 // Tables of direct kernels ("aten", PrivateUse1).
@@ -40,8 +41,9 @@ void register_fused_rms_norm(torch::Library& autograd);
 void register_sparse(torch::Library& sparse);
 void register_sparse_compressed(torch::Library& compressed);
 void register_nested(torch::Library& nested);
-// Copies of quantized tensors ("aten", QuantizedPrivateUse1); in copy.cpp.
-void register_quantized(torch::Library& quantized);
+// Copies and storages of quantized tensors ("aten", QuantizedPrivateUse1); in copy.cpp and storage_operators.cpp.
+void register_quantized_copy(torch::Library& quantized);
+void register_quantized_storage(torch::Library& quantized);
 
 // A dry run's kernel for every operator that has a CPU kernel ("aten", PrivateUse1), and as a fallback of `all` for
 // operators of other libraries.

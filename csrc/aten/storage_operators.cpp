@@ -107,4 +107,8 @@ void register_storage_operators(torch::Library& aten) {
   aten.impl("_lazy_clone", [](const at::Tensor& self) { return self.clone(); });
 }
 
+void register_quantized_storage(torch::Library& quantized) {
+  quantized.impl("set_.source_Storage_storage_offset", TORCH_FN(set_source_storage_offset));
+}
+
 }  // namespace cann::aten

@@ -15,6 +15,8 @@
 #include "runtime/device.h"
 #include "runtime/errors.h"
 #include "runtime/host_alias.h"
+#include "runtime/sanitizer.h"
+#include "runtime/stream.h"
 
 namespace cann::hccl {
 namespace {
@@ -234,10 +236,31 @@ c10::intrusive_ptr<WorkHCCL> ProcessGroupHCCL::make_work(const Request& request,
   return work;
 }
 
+void ProcessGroupHCCL::report_to_sanitizer(const Request& request, WorkHCCL& work) {
+  if (request.device.is_cpu()) return;
+  const c10::Stream stream = [&] {
+    std::lock_guard lock(mutex_);
+    if (!sanitizer_stream_ || sanitizer_stream_->device() != request.device) {
+      sanitizer_stream_ = stream_from_pool(request.device.index(), /*priority=*/-1);
+    }
+    return *sanitizer_stream_;
+  }();
+  sanitizer::wait(stream, sanitizer::recorded(current_stream(request.device.index())));
+  // The root of a broadcast keeps what it sends, all but the root of a reduction what they give.
+  const bool root = request.call.root == rank_;
+  const bool writes = request.op == OpType::BROADCAST ? !root : request.op != OpType::REDUCE || root;
+  sanitizer::Launch operation(request.title, stream, /*stashed=*/true);
+  for (const at::Tensor& input : request.inputs) operation.access(*input.unsafeGetTensorImpl(), /*write=*/false);
+  for (const at::Tensor& output : request.outputs) operation.access(*output.unsafeGetTensorImpl(), writes);
+  operation.check();
+  work.runs_on(stream, sanitizer::recorded(stream));
+}
+
 ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::launch(Request request, Body body) {
   ensure_communicator(request.device);
   Call call = request.call;
   auto work = make_work(request, call);
+  if (sanitizer::on()) report_to_sanitizer(request, *work);
   auto task = [engine = engine(), work, call, timeout = timeout_for(request.timeout),
                body = std::move(body)]() mutable {
     call.deadline = Deadline(timeout);
@@ -256,6 +279,7 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::transfer(Request request, int peer, 
   ensure_pair_communicator(request.device, peer);
   Call call = request.call;
   auto work = make_work(request, call);
+  if (sanitizer::on()) report_to_sanitizer(request, *work);
   call.deadline = Deadline(timeout_for(request.timeout));
   const HostMemory memory(request.op == OpType::SEND ? request.inputs : request.outputs);
   // Posted here and now: the order of posting is what pairs transfers with those of the peer.
@@ -694,6 +718,7 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::endCoalescing() {
     outputs.insert(outputs.end(), some.begin(), some.end());
   }
   auto work = c10::make_intrusive<WorkHCCL>(std::move(info), Tensors{}, std::move(outputs), device);
+  if (sanitizer::on()) report_to_sanitizer({OpType::COALESCED, "hccl:coalesced", {}, {}, {}, true, {}, device}, *work);
   work->finish_after(parts);
   return work;
 }

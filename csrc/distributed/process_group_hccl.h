@@ -141,6 +141,8 @@ class ProcessGroupHCCL final : public c10d::Backend {
   WorkPtr launch(Request request, Body body);
   WorkPtr transfer(Request request, int peer, int tag);
   c10::intrusive_ptr<WorkHCCL> make_work(const Request& request, Call& call);
+  // Tells the stream sanitizer what an operation about to start reads and writes, and `work` where that belongs.
+  void report_to_sanitizer(const Request& request, WorkHCCL& work);
   std::chrono::milliseconds timeout_for(std::chrono::milliseconds asked) const;
   Call reduction_call(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* function) const;
   std::shared_ptr<Engine> engine() const;
@@ -172,6 +174,7 @@ class ProcessGroupHCCL final : public c10d::Backend {
   bool communicator_made_ = false;
   std::once_flag first_operation_;
   std::optional<c10::Device> last_device_;
+  std::optional<c10::Stream> sanitizer_stream_;               // stands for the communication stream
   std::set<std::pair<c10::DeviceIndex, int>> communicators_;  // card and peer; peer -1 is the group's own
   std::map<c10::DeviceIndex, size_t> buffer_bytes_;
 };

@@ -2,6 +2,7 @@
 
 #include <ATen/core/jit_type.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
@@ -10,6 +11,8 @@
 
 #include "distributed/interrupt.h"
 #include "runtime/errors.h"
+#include "runtime/sanitizer.h"
+#include "runtime/stream.h"
 
 namespace cann::hccl {
 namespace {
@@ -37,6 +40,17 @@ WorkHCCL::WorkHCCL(Info info, std::vector<at::Tensor> inputs, std::vector<at::Te
   future_->addCallback(
       [this](c10::ivalue::Future& future) { finish(future.hasError() ? future.exception_ptr() : nullptr); },
       /*uses_future=*/false);
+}
+
+void WorkHCCL::runs_on(c10::Stream stream, StreamOrder::Clock order) {
+  stream_ = stream;
+  order_ = std::move(order);
+}
+
+bool WorkHCCL::isCompleted() {
+  const bool completed = future_->completed();
+  if (completed && sanitizer::on()) sanitizer::host_wait(order_);
+  return completed;
 }
 
 std::string WorkHCCL::describe() const {
@@ -92,6 +106,7 @@ void WorkHCCL::succeed() {
   try {
     // Callbacks run in here, on this thread, and start with the card of the operation as the current one.
     const c10::OptionalDeviceGuard guard(device_.is_cpu() ? std::nullopt : std::make_optional(device_));
+    const c10::OptionalStreamGuard stream_guard(stream_);  // on which the future's events are recorded
     future_->markCompleted(outputs_);
     future_result_->markCompleted(static_cast<int64_t>(c10d::WorkResult::SUCCESS));
   } catch (const std::exception& error) {
@@ -162,6 +177,7 @@ bool WorkHCCL::wait(std::chrono::milliseconds timeout) {
     info_.unseen->seen();
     std::rethrow_exception(exception_);
   }
+  if (sanitizer::on() && stream_.has_value()) sanitizer::wait(current_stream(device_.index()), order_);
   return true;
 }
 

@@ -11,10 +11,12 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "distributed/engine.h"
 #include "distributed/unseen_errors.h"
+#include "runtime/stream_order.h"
 
 namespace cann::hccl {
 
@@ -41,6 +43,9 @@ class WorkHCCL final : public c10d::Work {
   // Finishes this work when all of `parts` have, with the first exception among them.
   void finish_after(const std::vector<c10::intrusive_ptr<WorkHCCL>>& parts);
 
+  // For the stream sanitizer: the operation runs on `stream` and is done by `order`. Called before the work is run.
+  void runs_on(c10::Stream stream, StreamOrder::Clock order);
+
   // Calls `callback` once this work is finished, at once if it is. Must not throw.
   void on_finished(std::function<void(WorkHCCL&)> callback);
 
@@ -49,7 +54,7 @@ class WorkHCCL final : public c10d::Work {
   // own) passes first. Returns true.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(); }
-  bool isCompleted() override { return future_->completed(); }
+  bool isCompleted() override;
   bool isSuccess() const override { return future_->completed() && !future_->hasError(); }
   std::vector<at::Tensor> result() override;
   int sourceRank() const override { return source_.load(); }
@@ -79,6 +84,8 @@ class WorkHCCL final : public c10d::Work {
   const Info info_;
   const std::vector<at::Tensor> outputs_;
   const c10::Device device_;
+  std::optional<c10::Stream> stream_;
+  StreamOrder::Clock order_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> future_result_;
   std::atomic<bool> watched_{false};

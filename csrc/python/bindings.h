@@ -22,6 +22,7 @@ void bind_stream(py::module_& m);
 void bind_random(py::module_& m);
 void bind_storage(py::module_& m);
 void bind_simulator(py::module_& m);
+void bind_sanitizer(py::module_& m);
 
 // A stream as Python rebuilds it: (stream_id, device_index, device_type), the keywords of torch.Stream().
 using StreamTuple = std::tuple<int64_t, int64_t, int64_t>;

@@ -17,5 +17,6 @@ PYBIND11_MODULE(_C, m) {
   cann::python::bind_random(m);
   cann::python::bind_storage(m);
   cann::python::bind_simulator(m);
+  cann::python::bind_sanitizer(m);
   bind_distributed(m);
 }

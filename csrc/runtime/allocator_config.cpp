@@ -126,6 +126,11 @@ void check_page_size(const Option& option, AllocatorConfig& /*config*/) {
   if (option.value != "1g" && option.value != "1G") reject(option, "1g");
 }
 
+// An option of PYTORCH_ALLOC_CONF that scripts for several devices set.
+void check_backend(const Option& option, AllocatorConfig& /*config*/) {
+  if (option.value != "native") reject(option, "native, the only allocator there is");
+}
+
 void check_boolean(const Option& option, AllocatorConfig& /*config*/) { boolean(option); }
 void check_mebibytes(const Option& option, AllocatorConfig& /*config*/) { mebibytes(option, 0); }
 
@@ -134,6 +139,7 @@ using Setter = void (*)(const Option&, AllocatorConfig&);
 // Options with a check_ setter are valid and without effect here: segments are 2 MiB aligned, pages are the host's, and
 // there is neither a driver call to release a lock around nor a registration of pinned memory.
 constexpr std::pair<std::string_view, Setter> kOptions[] = {
+    {"backend", check_backend},
     {"base_addr_aligned_kb", check_alignment},
     {"expandable_segments", [](const Option& o, AllocatorConfig& c) { c.expandable_segments = boolean(o); }},
     {"garbage_collection_threshold", set_gc_threshold},

@@ -12,6 +12,7 @@
 #include "runtime/device_heaps.h"
 #include "runtime/host_guard.h"
 #include "runtime/memory_trace.h"
+#include "runtime/sanitizer.h"
 #include "runtime/stream.h"
 #include "sim/server.h"
 
@@ -136,6 +137,7 @@ void* allocate(c10::DeviceIndex device, size_t bytes) {
   if (C10_UNLIKELY(MemoryTrace::enabled() || c10::memoryProfilingEnabled())) {
     announce_allocation(*DeviceHeaps::addresses(), ptr);
   }
+  if (sanitizer::on()) sanitizer::allocated(ptr, bytes, stream);
   return ptr;
 }
 
@@ -144,6 +146,10 @@ void free(void* ptr) noexcept {
   AddressMap* addresses = DeviceHeaps::addresses();
   if (C10_UNLIKELY(addresses == nullptr || !addresses->contains(ptr))) return warn_of_bad_free(ptr);
   if (C10_UNLIKELY(MemoryTrace::enabled() || c10::memoryProfilingEnabled())) announce_free(*addresses, ptr);
+  if (sanitizer::on()) {
+    const LiveBlock block = DeviceHeap::live_block(*addresses, ptr);
+    sanitizer::freed(ptr, block.size, block.stream);
+  }
   if (C10_UNLIKELY(!DeviceHeap::free(*addresses, ptr))) warn_of_bad_free(ptr);
 }
 
@@ -179,6 +185,7 @@ std::pair<void*, size_t> block_of(const void* ptr) {
 void empty_cache() {
   DeviceHeaps* heaps = DeviceHeaps::if_initialized();
   if (heaps == nullptr) return;
+  if (sanitizer::on()) sanitizer::host_wait_all();  // memory goes back when the card is idle
   for (const auto& heap : *heaps) heap->empty_cache();
 }
 
@@ -206,6 +213,7 @@ void record_stream(const c10::DataPtr& ptr, c10::Stream stream) {
               "record_stream() of an npu tensor needs an npu stream, but got a stream of ", stream.device(), ".");
   TORCH_CHECK(ptr.get() == nullptr || ptr.device().type() == kNPU,
               "record_stream() with an npu stream needs an npu tensor, but got one on ", ptr.device(), ".");
+  if (sanitizer::on()) sanitizer::record_stream(ptr.get(), stream);
 }
 
 void set_allocator_settings(const std::string& settings) { apply_allocator_settings(settings); }

@@ -71,6 +71,7 @@ void detail::initialize() {
   pthread_atfork(nullptr, nullptr, mark_child_of_fork);
   process_record::open();
   g_initialized.store(true, std::memory_order_release);
+  for (const std::string& warning : sim::Env::get().warnings) TORCH_WARN(warning);
   if (sim::Env::get().simulate || sim::Env::get().dry_run) simulator::set_on(true);
 }
 

@@ -16,7 +16,8 @@ namespace {
 
 std::string_view name_of(ErrModule module) {
   constexpr std::array<std::string_view, 5> kNames = {"PTA", "OPS", "DIST", "GRAPH", "PROF"};
-  return kNames[static_cast<size_t>(module)];
+  const auto index = static_cast<size_t>(module);
+  return index < kNames.size() ? kNames[index] : "UNKNOWN";
 }
 
 std::string_view text_of(ErrCode code) {
@@ -51,6 +52,8 @@ std::string_view text_of(ErrCode code) {
       return "call hccl api failed";
     case ErrCode::GE:
       return "call ge api failed";
+    case ErrCode::EXCEPT:
+      return "applicaiton exception";  // spelled so by torch_npu
   }
   return "unknown error";
 }

@@ -7,7 +7,7 @@
 
 namespace cann {
 
-enum class ErrModule { PTA = 0, OPS = 1, DIST = 2, GRAPH = 3, PROF = 4 };
+enum class ErrModule { PTA = 0, OPS = 1, DIST = 2, GRAPH = 3, PROF = 4, UNKNOWN = 99 };
 enum class ErrCode {
   PARAM = 1,
   TYPE = 2,
@@ -24,6 +24,7 @@ enum class ErrCode {
   ACL = 100,
   HCCL = 200,
   GE = 300,
+  EXCEPT = 999,
 };
 
 // Begins with a newline. Device is the calling thread's current card, -1 before initialisation. Never throws.

@@ -8,6 +8,7 @@
 
 #include "runtime/caching_allocator.h"
 #include "runtime/errors.h"
+#include "runtime/sanitizer.h"
 #include "runtime/simulator.h"
 #include "runtime/stream.h"
 
@@ -61,12 +62,17 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return reinterpret_cast<void*>(static_cast<intptr_t>(stream.id()));
   }
-  bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {
+  bool queryStream(const c10::Stream& stream) const override {
+    if (sanitizer::on()) sanitizer::host_wait(stream);  // the host knows now
+    return true;
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    if (sanitizer::on()) sanitizer::host_wait(stream);
     if (simulator::on()) simulator::timeline().host_sync();
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     checked_index(device);
+    if (sanitizer::on()) sanitizer::host_wait_all();
     if (simulator::on()) simulator::timeline().host_sync();
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
@@ -81,6 +87,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     if (*event == nullptr) *event = new EventRecord;
     EventRecord& record = *static_cast<EventRecord*>(*event);
     record = {.stream = stream.id(), .device = stream.device_index()};
+    if (sanitizer::on()) record.order = sanitizer::recorded(stream);
     if (simulator::on()) {
       record.device_event = simulator::timeline().record(simulator::stream_index(stream));
       record.time_ns = static_cast<int64_t>(simulator::timeline().time_of(record.device_event) * 1e3);
@@ -89,12 +96,18 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     }
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (!simulator::on() || event == nullptr) return;
+    if (event == nullptr) return;
+    if (sanitizer::on()) sanitizer::wait(stream, static_cast<EventRecord*>(event)->order);
+    if (!simulator::on()) return;
     const uint32_t device_event = static_cast<EventRecord*>(event)->device_event;
     if (device_event != 0) simulator::timeline().wait(simulator::stream_index(stream), device_event);
   }
-  bool queryEvent(void*) const override { return true; }
+  bool queryEvent(void* event) const override {
+    if (sanitizer::on() && event != nullptr) sanitizer::host_wait(static_cast<EventRecord*>(event)->order);
+    return true;
+  }
   void synchronizeEvent(void* event) const override {
+    if (sanitizer::on() && event != nullptr) sanitizer::host_wait(static_cast<EventRecord*>(event)->order);
     if (simulator::on() && event != nullptr) {
       simulator::timeline().host_wait(static_cast<EventRecord*>(event)->device_event);
     }

@@ -1,6 +1,7 @@
 #include "runtime/host_alias.h"
 
 #include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
 #include <c10/util/Exception.h>
 
 #include <typeinfo>
@@ -9,6 +10,7 @@
 #include "runtime/caching_allocator.h"
 #include "runtime/errors.h"
 #include "runtime/layouts.h"
+#include "runtime/reach.h"
 #include "runtime/tensor_impl_access.h"
 #include "runtime/thread_cache.h"
 #include "runtime/thread_local.h"
@@ -55,12 +57,15 @@ at::Tensor copy_into_hbm(const at::Tensor& host, c10::DeviceIndex device) {
   return copy;
 }
 
-// A CPU kernel would read address 0. Efficient zero tensors have no memory by design.
-void check_not_freed(const TensorImpl& tensor) {
-  TORCH_CHECK(tensor.key_set().has(c10::DispatchKey::ZeroTensor), "an operator got a tensor of shape ", tensor.sizes(),
-              " on ", tensor.device(),
-              " whose storage has 0 bytes: it was resized to 0, as FSDP does to parameters between their uses. Resize "
-              "it (untyped_storage().resize_()) or gather the parameter first",
+// A CPU kernel would use memory of others, or address 0. Efficient zero tensors have no memory by design.
+void check_within_storage(const TensorImpl& tensor) {
+  if (C10_LIKELY(within_storage(tensor)) || tensor.key_set().has(c10::DispatchKey::ZeroTensor)) return;
+  const size_t needed = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
+                                                         static_cast<size_t>(tensor.storage_offset()));
+  TORCH_CHECK(false, "an operator got a tensor of shape ", tensor.sizes(), " on ", tensor.device(),
+              " whose storage has ", tensor.unsafe_storage().nbytes(), " bytes where it needs ", needed,
+              ": the storage was resized, as FSDP does to parameters between their uses. Resize it "
+              "(untyped_storage().resize_()) or gather the parameter first",
               error_suffix(ErrModule::PTA, ErrCode::PARAM));
 }
 
@@ -76,6 +81,7 @@ at::Tensor host_alias(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kNPU) return tensor;
   TORCH_CHECK_TYPE(is_plain(*tensor.unsafeGetTensorImpl()), "expected a dense strided npu tensor, but got layout ",
                    tensor.layout());
+  check_within_storage(*tensor.unsafeGetTensorImpl());
   auto alias = c10::make_intrusive<HostAliasImpl>();
   alias->assign(*tensor.unsafeGetTensorImpl(), host_storage_of(tensor.storage()));
   return at::Tensor(std::move(alias));
@@ -136,7 +142,7 @@ const at::Tensor& AliasScope::entry_for(const at::Tensor& tensor, bool written) 
 const at::Tensor& AliasScope::add_dense(const at::Tensor& tensor, bool written) {
   const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
-  if (C10_UNLIKELY(storage->data() == nullptr && impl.numel() != 0)) check_not_freed(impl);
+  check_within_storage(impl);
   const bool borrows = !written && C10_LIKELY(typeid(*storage) == typeid(NPUStorageImpl));
   auto host = borrows ? intrusive_ptr<StorageImpl>::reclaim(static_cast<NPUStorageImpl*>(storage)->host().get())
                       : host_storage_of(impl.unsafe_storage());

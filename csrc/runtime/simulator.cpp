@@ -8,6 +8,7 @@
 
 #include "runtime/device.h"
 #include "runtime/device_heaps.h"
+#include "runtime/sanitizer.h"
 #include "runtime/stream.h"
 #include "sim/env.h"
 #include "sim/server.h"
@@ -15,7 +16,7 @@
 namespace cann::simulator {
 
 namespace detail {
-constinit std::atomic<bool> g_on{false};
+constinit std::atomic<uint8_t> g_watchers{0};
 }
 
 namespace {
@@ -90,7 +91,15 @@ std::string_view base_name(const char* name) {
 void set_on(bool on) {
   lazy_init();
   state();
-  detail::g_on.store(on, std::memory_order_relaxed);
+  set_watching(kClock, on);
+}
+
+void set_watching(Watcher watcher, bool on) {
+  if (on) {
+    detail::g_watchers.fetch_or(watcher, std::memory_order_relaxed);
+  } else {
+    detail::g_watchers.fetch_and(static_cast<uint8_t>(~watcher), std::memory_order_relaxed);
+  }
 }
 
 sim::Timeline& timeline() { return state().timeline; }
@@ -240,9 +249,10 @@ void Observation::result(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   for (const Seen& seen : seen_) {
     // A result that is an argument, or views one, costs nothing of its own.
-    if (seen.tensor == impl) return;
-    if (impl->has_storage() && seen.tensor->has_storage() &&
-        impl->unsafe_storage().unsafeGetStorageImpl() == seen.tensor->unsafe_storage().unsafeGetStorageImpl()) {
+    if (seen.tensor == impl ||
+        (impl->has_storage() && seen.tensor->has_storage() &&
+         impl->unsafe_storage().unsafeGetStorageImpl() == seen.tensor->unsafe_storage().unsafeGetStorageImpl())) {
+      views_ = true;
       return;
     }
   }
@@ -262,7 +272,20 @@ sim::Cost Observation::cost() const {
                        .world = world_});
 }
 
+void Observation::report_to_sanitizer() const {
+  bool wrote = false;
+  for (const Seen& seen : seen_) wrote |= seen.output;
+  if (device_ < 0 || (views_ && !wrote)) return;
+  const c10::Stream stream = current_stream(device_);
+  sanitizer::Launch launch(name_, stream);
+  for (const Seen& seen : seen_) launch.access(*seen.tensor, seen.output);
+  launch.check();
+  if (blocking_) sanitizer::host_wait(stream);
+}
+
 void Observation::finish() {
+  if (sanitizer::on()) report_to_sanitizer();
+  if (!on()) return;
   bool wrote = false;
   for (const Seen& seen : seen_) wrote |= seen.output;
   if (!wrote || device_ < 0) return;

@@ -4,6 +4,9 @@
 //
 // Off by default; then an operator pays one relaxed load. On, it pays a hash of its shapes and an entry in
 // sim::Timeline, about 0.1 us. Streams, events and elapsed_time() then answer in device time. Thread-safe.
+//
+// The stream sanitizer (runtime/sanitizer.h) sees operators through the same door: they report while any of the two
+// watches.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
@@ -20,11 +23,17 @@
 
 namespace cann::simulator {
 
+enum Watcher : uint8_t { kClock = 1, kSanitizer = 2 };
+
 namespace detail {
-extern std::atomic<bool> g_on;
+extern std::atomic<uint8_t> g_watchers;
 }
 
-inline bool on() noexcept { return C10_UNLIKELY(detail::g_on.load(std::memory_order_relaxed)); }
+// Whether operators have to report.
+inline bool watching() noexcept { return C10_UNLIKELY(detail::g_watchers.load(std::memory_order_relaxed) != 0); }
+// Whether the clock runs.
+inline bool on() noexcept { return C10_UNLIKELY((detail::g_watchers.load(std::memory_order_relaxed) & kClock) != 0); }
+void set_watching(Watcher watcher, bool on);
 
 // Starts or stops the clock; stopping keeps what was recorded. Initialises the device.
 void set_on(bool on);
@@ -63,8 +72,10 @@ void set_recording(bool recording, SiteProvider sites);
 // What an operator reads and writes, gathered before and after it runs; finish() launches it.
 class Observation {
  public:
-  // `name` is that of the schema, "aten::add_"; it must stay valid. `id` identifies operator and overload.
-  Observation(const char* name, uintptr_t id, bool pointwise) : name_(name), pointwise_(pointwise), hash_(id) {}
+  // `name` is that of the schema, "aten::add_"; it must stay valid. `id` identifies operator and overload. `blocking`:
+  // its result tells the host about values, which hardware has to wait for.
+  Observation(const char* name, uintptr_t id, bool pointwise, bool blocking = false)
+      : name_(name), pointwise_(pointwise), blocking_(blocking), hash_(id) {}
 
   void read(const at::Tensor& tensor) { add(tensor, false); }
   // Read and written in place.
@@ -81,7 +92,8 @@ class Observation {
 
   // The cost, computed anew.
   sim::Cost cost() const;
-  // Launches the operator on the card of its first npu tensor; nothing when it only made views.
+  // Launches the operator on the card of its first npu tensor; nothing when it only made views. May raise what the
+  // sanitizer raises.
   void finish();
 
  private:
@@ -90,10 +102,13 @@ class Observation {
     bool output;
   };
   void add(const at::Tensor& tensor, bool output);
+  void report_to_sanitizer() const;
   void mix(uint64_t value) { hash_ = (hash_ ^ value) * 0x9E3779B97F4A7C15ull, hash_ ^= hash_ >> 29; }
 
   const char* name_;
   bool pointwise_;
+  bool blocking_;
+  bool views_ = false;  // a result shares memory with an argument
   uint64_t hash_;
   double density_ = 1.0;
   int world_ = 1;

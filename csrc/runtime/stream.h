@@ -7,6 +7,7 @@
 #include <c10/core/Stream.h>
 
 #include "runtime/device.h"
+#include "runtime/stream_order.h"
 
 namespace cann {
 
@@ -24,6 +25,7 @@ struct EventRecord {
   c10::StreamId stream = 0;
   c10::DeviceIndex device = -1;
   uint32_t device_event = 0;  // of simulator::timeline(), 0 if that was off
+  StreamOrder::Clock order;   // for the sanitizer, empty if that was off
 };
 
 }  // namespace cann

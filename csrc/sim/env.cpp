@@ -45,16 +45,21 @@ std::optional<int64_t> to_integer(std::string_view text) {
   return value;
 }
 
-int64_t integer_variable(const Env::Lookup& lookup, const char* name, int64_t fallback, int64_t low, int64_t high) {
+// Nothing when unset or blank.
+std::optional<int64_t> optional_integer(const Env::Lookup& lookup, const char* name, int64_t low, int64_t high) {
   const char* text = lookup(name);
-  if (text == nullptr || trim(text).empty()) return fallback;
+  if (text == nullptr || trim(text).empty()) return std::nullopt;
   const auto value = to_integer(text);
   if (!value || *value < low || *value > high) {
     throw std::invalid_argument(
-        fmt::format("{}=\"{}\" is not valid: expected an integer from {} to {}. Unset it to use the default {}.", name,
-                    text, low, high, fallback));
+        fmt::format("{}=\"{}\" is not valid: expected an integer from {} to {}. Unset it to use the default.", name,
+                    text, low, high));
   }
-  return *value;
+  return value;
+}
+
+int64_t integer_variable(const Env::Lookup& lookup, const char* name, int64_t fallback, int64_t low, int64_t high) {
+  return optional_integer(lookup, name, low, high).value_or(fallback);
 }
 
 bool flag_variable(const Env::Lookup& lookup, const char* name, bool fallback) {
@@ -97,13 +102,9 @@ Env::Env(const Lookup& lookup) {
 
   device_count =
       static_cast<int>(integer_variable(lookup, "TORCH_CANN_DEVICE_COUNT", device_count, 1, kMaxDeviceCount));
-  // 0 stands for "not given"; the lower bound leaves room for the driver's own share (Server::kContextBytes).
-  if (const int64_t mib = integer_variable(lookup, "TORCH_CANN_HBM_MB", 0, 0, 1 << 20); mib != 0) {
-    if (mib < 128) {
-      throw std::invalid_argument(
-          fmt::format("TORCH_CANN_HBM_MB=\"{}\" is not valid: expected an integer from 128 to 1048576.", mib));
-    }
-    hbm_bytes = static_cast<size_t>(mib) * kMiB;
+  // The lower bound leaves room for the driver's own share (Server::kContextBytes).
+  if (const auto mib = optional_integer(lookup, "TORCH_CANN_HBM_MB", 128, 1 << 20)) {
+    hbm_bytes = static_cast<size_t>(*mib) * kMiB;
   }
   host_margin_bytes =
       static_cast<size_t>(integer_variable(lookup, "TORCH_CANN_HOST_MARGIN_MB", 256, 0, 1 << 20)) * kMiB;
@@ -121,8 +122,13 @@ Env::Env(const Lookup& lookup) {
                                                                   {"avx512", CpuCapability::kAvx512}});
   compact_errors = flag_variable(lookup, "TORCH_NPU_COMPACT_ERROR_OUTPUT", compact_errors);
   memory_caching = !flag_variable(lookup, "PYTORCH_NO_NPU_MEMORY_CACHING", false);
-  const int64_t streams = integer_variable(lookup, "STREAMS_PER_DEVICE", 32, 0, 1 << 20);
-  streams_per_device = streams == 8 ? 8 : 32;
+  if (const char* text = lookup("STREAMS_PER_DEVICE"); text != nullptr && !trim(text).empty()) {
+    const auto streams = to_integer(text);
+    if (streams == 8) streams_per_device = 8;
+    if (streams != 8 && streams != 32) {
+      warnings.push_back(fmt::format("STREAMS_PER_DEVICE=\"{}\" is neither 8 nor 32; 32 is used.", text));
+    }
+  }
 
   for (const char* name : {"PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
     if (const char* text = lookup(name); text != nullptr) {

@@ -68,8 +68,11 @@ class Env {
   // PYTORCH_NO_NPU_MEMORY_CACHING: 1 gives every allocation its own segment, released as soon as it is freed. Default
   // 0.
   bool memory_caching = true;
-  // STREAMS_PER_DEVICE: size of the stream pool, 8 or 32; other numbers mean 32, as in torch_npu. Default 32.
+  // STREAMS_PER_DEVICE: size of the stream pool, 8 or 32; others mean 32 and a warning, as in torch_npu. Default 32.
   int streams_per_device = 32;
+
+  // Values that were replaced by others, in words; shown when the device is initialised.
+  std::vector<std::string> warnings;
 
   // ASCEND_RT_VISIBLE_DEVICES as it is now: nullopt if unset, else the list of physical ids, empty for "".
   // The list ends at the first invalid or repeated entry, as the CUDA runtime does with its own variable.

@@ -90,6 +90,7 @@ TEST(Env, MalformedValuesAreNamed) {
       {"TORCH_CANN_DEVICE_COUNT", "0"},     {"TORCH_CANN_DEVICE_COUNT", "65"},
       {"TORCH_CANN_DEVICE_COUNT", "two"},   {"TORCH_CANN_DEVICE_COUNT", "2x"},
       {"TORCH_CANN_HBM_MB", "127"},         {"TORCH_CANN_HBM_MB", "-1"},
+      {"TORCH_CANN_HBM_MB", "0"},
       {"TORCH_CANN_HBM_MB", "99999999999"}, {"TORCH_CANN_HOST_MARGIN_MB", "1.5"},
       {"TORCH_CANN_HUGE_PAGES", "yes"},     {"TORCH_CANN_DIRECT_OPS", "2"},
       {"TORCH_CANN_CPU_CAPABILITY", "sse"}, {"TORCH_NPU_COMPACT_ERROR_OUTPUT", "-"}};
@@ -102,8 +103,14 @@ TEST(Env, MalformedValuesAreNamed) {
 }
 
 TEST(Env, OtherStreamPoolSizesMean32) {
-  EXPECT_EQ(read({{"STREAMS_PER_DEVICE", "16"}}).streams_per_device, 32);
-  EXPECT_EQ(read({{"STREAMS_PER_DEVICE", "32"}}).streams_per_device, 32);
+  const Env replaced = read({{"STREAMS_PER_DEVICE", "16"}});
+  EXPECT_EQ(replaced.streams_per_device, 32);
+  ASSERT_EQ(replaced.warnings.size(), 1u);
+  EXPECT_EQ(replaced.warnings[0], "STREAMS_PER_DEVICE=\"16\" is neither 8 nor 32; 32 is used.");
+  EXPECT_EQ(read({{"STREAMS_PER_DEVICE", "some"}}).warnings.size(), 1u);
+  const Env allowed = read({{"STREAMS_PER_DEVICE", "32"}});
+  EXPECT_EQ(allowed.streams_per_device, 32);
+  EXPECT_TRUE(allowed.warnings.empty());
 }
 
 TEST(Env, AllocatorOptionsFallBackToTheGenericName) {

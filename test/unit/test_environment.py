@@ -65,6 +65,11 @@ print([str(w.message) for w in caught if "environment variable" in str(w.message
     )
 
 
+def test_a_replaced_value_is_said_in_a_warning(run_python) -> None:
+    code = "import os, torch; os.dup2(1, 2); torch.npu.init()"  # standard error, where C++ warns, is read too
+    assert 'STREAMS_PER_DEVICE="5" is neither 8 nor 32' in run_python(code, STREAMS_PER_DEVICE="5")
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [

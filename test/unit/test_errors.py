@@ -1,6 +1,8 @@
 """Errors: type, what was asked, what is, and the code behind the text."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -95,6 +97,23 @@ except KeyboardInterrupt:
     print((torch.ones(2, device="npu") + 1).tolist())
 """
     assert run_python(code) == "[2.0, 2.0]"
+
+
+@pytest.mark.parametrize(
+    ("statement", "line"),
+    [
+        ("torch.ones(1, device='npu'); 1 / 0", True),
+        ("torch.ones(1, device='npu'); torch.npu.set_device(99)", False),  # has its own code
+        ("torch.ones(1, device='npu'); raise SystemExit(3)", False),
+        ("1 / 0", False),  # the device was not used
+    ],
+)
+def test_a_script_that_ends_with_an_error_says_so_as_torch_npu_does(statement: str, line: bool) -> None:
+    code = f"import torch, torch_npu; {statement}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    found = re.search(SUFFIX.replace(r"\n", "", 1) + "UNKNOWN applicaiton exception\n$", done.stderr)
+    assert bool(found) == line and ("ERR99999" in done.stderr) == line
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,9 @@ def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="no_such_option"):
         npu.memory._set_allocator_settings("no_such_option:1")
     assert npu.get_allocator_backend() == "native"
+    npu.memory._set_allocator_settings("backend:native")
+    with pytest.raises(ValueError, match="backend:cudaMallocAsync.*native"):
+        npu.memory._set_allocator_settings("backend:cudaMallocAsync")
 
 
 def test_summary_shows_the_figures() -> None:

@@ -339,3 +339,68 @@ def test_freed_memory_in_a_list_is_refused():
     with pytest.raises(RuntimeError, match="whose storage has 0 bytes"):
         torch._foreach_mul([x, x], [x, y])
     assert x.tolist() == [1] * 4
+
+
+_USES = [
+    lambda x: x + 1,
+    lambda x: x.mul_(2),
+    lambda x: x.zero_(),
+    lambda x: x.copy_(torch.ones_like(x.detach().cpu())),
+    lambda x: x.cos(),
+    lambda x: x.sum(),
+    lambda x: x.t() @ x.t().t(),
+    lambda x: F.layer_norm(x, (64,)),
+    lambda x: torch._foreach_add_([x], 1.0),
+    lambda x: x[:, 1::2].add_(1),
+    lambda x: x.expand(2, 128, 64).sum(),
+    lambda x: x.cpu(),
+]
+
+
+@pytest.mark.parametrize("use", _USES)
+def test_a_storage_that_became_too_small_is_refused_and_nothing_is_written(use):
+    x = torch.ones(128, 64, device="npu")
+    part = x[:2]
+    x.untyped_storage().resize_(4096)
+    others = [torch.full((64,), 7.0, device="npu") for _ in range(100)]  # where the rest of x was
+    # The first is ours, the second PyTorch's, where a view is made first.
+    ours, of_a_view = "has 4096 bytes where it needs 32768", "of 32768 are out of bounds for storage of size 4096"
+    with pytest.raises(RuntimeError, match=f"{ours}|{of_a_view}"):
+        use(x)
+    assert all(other.tolist() == [7.0] * 64 for other in others)
+    assert part.add_(1).sum().item() == 2 * 2 * 64  # lies within
+
+
+# PyTorch's CPU gather does not look at the expanded index of the last one.
+_OUT_OF_RANGE = [
+    (lambda w, i: F.embedding(i, w), "aten::embedding"),
+    (lambda w, i: w.index_select(0, i), "aten::index_select"),
+    (lambda w, i: w.gather(0, i[:, None]), "aten::gather"),
+    (lambda w, i: w.scatter_(0, i[:, None], 1.0), "aten::scatter_"),
+    (lambda w, i: w.scatter_add(0, i[:, None], w), "aten::scatter_add"),
+    (lambda w, i: w[i], "aten::index"),
+    (lambda w, i: w.index_put_((i,), torch.tensor(1.0)), "aten::index_put_"),
+    (lambda w, i: w.index_add(0, i, w[:2]), "aten::index_add"),
+    (lambda w, i: w.take(i * 10), "aten::take"),
+    (lambda w, i: F.cross_entropy(w[:2], i), "aten::nll_loss_forward"),
+    (lambda w, i: w.gather(0, i[:, None].expand(2, 3)), "aten::gather"),
+]
+
+
+@pytest.mark.parametrize(("operation", "name"), _OUT_OF_RANGE)
+@pytest.mark.parametrize("bad", [4, -5])
+def test_an_index_out_of_range_names_the_operator_as_a_device_assert(operation, name, bad):
+    w = torch.ones(4, 3, device="npu")
+    with pytest.raises(RuntimeError) as raised:
+        operation(w, torch.tensor([0, bad], device="npu"))
+    text = str(raised.value)
+    assert text.startswith(f"{name}: ") and "out of" in text
+    assert f"NPU function error: {name} (device-side assert), error code is 507015\n[ERROR] " in text
+    assert "ERR00100 PTA call acl api failed\n[Error]: AI core exception" in text
+
+
+def test_other_errors_of_indexing_keep_their_type():
+    w = torch.ones(4, 3, device="npu")
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        w.index_select(5, torch.tensor([0], device="npu"))
+    assert torch.take_along_dim(w, torch.tensor([[3], [0]], device="npu"), 0).shape == (2, 3)

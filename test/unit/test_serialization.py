@@ -168,3 +168,21 @@ def test_safe_moves_between_processes_keep_parameters() -> None:
     optimizer.step()
     assert torch.equal(weight.detach().cpu(), before - 1)
     assert model.cpu().weight is weight and not weight.is_npu
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t)), lambda t: torch.load(_saved(t), weights_only=False)],
+)
+def test_quantized_tensors_are_copied_and_saved(per_channel: bool, copied) -> None:
+    x = torch.arange(12.0).view(3, 4)
+    scales, zeros = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 1, 2])
+    if per_channel:
+        q = torch.quantize_per_channel(x, scales, zeros, 0, torch.qint8).npu()
+    else:
+        q = torch.quantize_per_tensor(x, 0.1, 3, torch.quint8).npu()
+    twin = copied(q)
+    assert twin.device == q.device and twin.qscheme() == q.qscheme()
+    assert torch.equal(twin.dequantize().cpu(), q.dequantize().cpu())
+    assert twin.untyped_storage().data_ptr() != q.untyped_storage().data_ptr()

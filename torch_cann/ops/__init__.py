@@ -1,7 +1,4 @@
-"""Operators of torch_npu that need Python: those that communicate, and parts of others.
-
-The rest is C++ (csrc/aten).
-"""
+"""Operators of torch_npu that need Python: those that communicate. The others are C++ (csrc/aten/npu)."""
 
 from torch_cann.ops.formats import Format
 
@@ -12,9 +9,6 @@ def register() -> None:
     """Defines the operators. Called once, when torch_cann is imported."""
     import torch
 
-    from torch_cann.ops import batch_norm
-
-    batch_norm.register()
     if torch.distributed.is_available():
         from torch_cann.ops import collective_products
 

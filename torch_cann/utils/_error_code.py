@@ -35,6 +35,7 @@ class ErrCode(Enum):
 
 # Modules in torch_npu's numbering.
 _PTA, _OPS, _DIST, _GRAPH, _PROF = range(5)
+_UNKNOWN = 99
 
 
 def pta_error(error: ErrCode) -> str:

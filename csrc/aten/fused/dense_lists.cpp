@@ -6,6 +6,7 @@
 #include "aten/element.h"
 #include "aten/write_guard.h"
 #include "runtime/device.h"
+#include "runtime/reach.h"
 
 namespace cann::aten {
 namespace {
@@ -41,8 +42,8 @@ bool DenseLists::take(const at::Tensor& tensor, const at::TensorImpl* model, boo
       impl->key_set().has_any(kLazyBits) || !impl->is_non_overlapping_and_dense()) {
     return false;
   }
-  // Resized to nothing, or zeros without memory: the usual way refuses the one and knows the other.
-  if (impl->numel() != 0 && impl->unsafe_storage().data() == nullptr) return false;
+  // Its storage was resized, or zeros without memory: the usual way refuses the one and knows the other.
+  if (!within_storage(*impl)) return false;
   if (item_size_ == 0) {
     const auto element = element_of(tensor.scalar_type());
     if (!element.has_value()) return false;
@@ -55,7 +56,6 @@ bool DenseLists::take(const at::Tensor& tensor, const at::TensorImpl* model, boo
   if (model != nullptr && !same_geometry(*model, *impl)) return false;
   if (written) check_host_can_write(tensor);
   void* data = written ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr());
-  if (data == nullptr && impl->numel() > 0) return false;  // a storage that was resized to nothing
   data_[operands_].push_back(static_cast<char*>(data));
   if (model != nullptr &&
       partly_overlap(data_[0][data_[operands_].size() - 1], data_[operands_].back(), impl->numel() * item_size_)) {

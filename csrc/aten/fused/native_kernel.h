@@ -14,7 +14,7 @@ template <class Op, auto kKernel, class R, class... A>
 struct NativeKernel<Op, kKernel, R(A...)> {
   static R call(A... args) {
     note_kernel_choice(KernelChoice::kOwn);
-    if (simulator::on()) return observed<Op, R, A...>(kKernel, static_cast<A&&>(args)...);
+    if (simulator::watching()) return observed<Op, R, A...>(kKernel, static_cast<A&&>(args)...);
     return kKernel(static_cast<A&&>(args)...);
   }
 };

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "runtime/device.h"
+#include "runtime/reach.h"
 
 namespace cann::aten {
 
@@ -15,14 +16,14 @@ namespace cann::aten {
 // gains little, and small examples keep the CPU's bits.
 inline constexpr int64_t kOwnKernelElements = 4096;
 
-// A defined, contiguous npu tensor of `device` without lazy bits, whose storage was not resized to nothing.
+// A defined, contiguous npu tensor of `device` without lazy bits, which lies within its storage.
 inline bool is_plain(const at::Tensor& tensor, c10::Device device) {
   if (!tensor.defined()) return false;
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
   return impl->key_set().has(c10::DispatchKey::Dense) && !impl->key_set().has_any(kLazyBits) &&
          !impl->has_symbolic_sizes_strides() && impl->device() == device && device.type() == kNPU &&
-         impl->is_contiguous() && (tensor.const_data_ptr() != nullptr || impl->numel() == 0);
+         impl->is_contiguous() && within_storage(*impl);
 }
 
 inline bool is_plain_float(const at::Tensor& tensor, c10::Device device) {

@@ -76,7 +76,7 @@ struct Operator<Id, kKernel> : OperatorId<Id> {
 
   // The kernel on npu tensors: on their CPU aliases, allocating from HBM, results handed back as npu tensors.
   static R hosted(A... args) {
-    if (simulator::on()) return observed<OperatorId<Id>, R, A...>(run, static_cast<A&&>(args)...);
+    if (simulator::watching()) return observed<OperatorId<Id>, R, A...>(run, static_cast<A&&>(args)...);
     return run(static_cast<A&&>(args)...);
   }
 

@@ -55,13 +55,7 @@ def assemble(
         arguments["opt_level"] = "O1"  # the sharded float32 parameters are the masters
     precision = AutoMixedPrecision(**arguments, device=device, clip_norm=clip_norm, process_group=strategy.model_group)
     stage = memory.zero_stage if memory.zero_stage is not None else 3 if parallel.strategy == "fsdp" else 0
-    # Norms' weights are gathered so too, so a model with layers that must be exact is gathered as it is.
-    gather_narrow = parallel.strategy == "fsdp" and amp.enabled and amp.opt_level == "O2" and not amp.keep_fp32
-    savings = MemoryOptimizer(
-        zero_stage=stage,
-        gather_dtype=precision.dtype if gather_narrow else None,
-        **{name: getattr(memory, name) for name in _FOR_MEMORY_OPTIMIZER},
-    )
+    savings = MemoryOptimizer(zero_stage=stage, **{name: getattr(memory, name) for name in _FOR_MEMORY_OPTIMIZER})
     accumulation = GradientAccumulation(memory.accumulation_steps)
     allocator = None
     if memory.max_memory_utilization is not None:

@@ -30,8 +30,6 @@ class MemoryOptimizer:
             True is "int8", since after mixed precision there is nothing to gain from 16 bits; False leaves them.
         activation_offload: saved activations go to pinned host memory until backward.
         zero_stage: 0 none; with ranks 1 spreads optimizer state, 2 gradients too, 3 parameters too.
-        gather_dtype: what stages 2 and 3 gather parameters as and compute with; gradients are summed in float32. None
-            is the parameters' own.
         optimizer_state: "float32", "bfloat16" or "host" between steps.
         min_bytes: smaller activations are left as they are.
 
@@ -47,7 +45,6 @@ class MemoryOptimizer:
         layers: type | str | Iterable[type | str] | None = None,
         activation_offload: bool = False,
         zero_stage: int = 0,
-        gather_dtype: torch.dtype | None = None,
         optimizer_state: str = "float32",
         min_bytes: int = 4096,
     ) -> None:
@@ -58,7 +55,6 @@ class MemoryOptimizer:
         self.compression = _checks.one_of("activation_compression", activation_compression, ("", *COMPRESSIONS)) or None
         self.offload = bool(activation_offload)
         self.zero_stage = _checks.one_of("zero_stage", zero_stage, STAGES)
-        self.gather_dtype = gather_dtype
         self.optimizer_state = _checks.one_of("optimizer_state", optimizer_state, FORMS)
         self._min_bytes = _checks.whole("min_bytes", min_bytes, 0)
         self._saved: SavedActivations | None = None
@@ -74,7 +70,7 @@ class MemoryOptimizer:
         if self.checkpointing:
             apply_checkpointing(model, self.checkpointing, layers=self.layers)
         if self.zero_stage >= 2:
-            shard_model(model, optimizer, self.zero_stage, gather_dtype=self.gather_dtype)
+            shard_model(model, optimizer, self.zero_stage)
         elif self.zero_stage == 1 and optimizer is not None:
             optimizer = shard_optimizer(optimizer)
         self.watch(model, optimizer)

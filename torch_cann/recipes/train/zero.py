@@ -44,13 +44,12 @@ def shard_model(
     optimizer: torch.optim.Optimizer | None,
     stage: int,
     mesh: DeviceMesh | None = None,
-    gather_dtype: torch.dtype | None = None,
+    policy: MixedPrecisionPolicy | None = None,
 ) -> nn.Module:
     """Stages 2 and 3 by FSDP2, in place: parameters become DTensors, in ``optimizer`` too, which must not have stepped.
 
     Stage 3 frees a layer's parameters after its forward pass and gathers them again in backward; stage 2 keeps them
-    from the forward pass to the end of backward, and communicates a third less. With ``gather_dtype`` parameters are
-    gathered and computed with in that dtype, and gradients are summed in float32.
+    from the forward pass to the end of backward, and communicates a third less.
     """
     need_ranks(f"ZeRO stage {stage}")
     if optimizer is not None and optimizer.state:
@@ -58,8 +57,8 @@ def shard_model(
     if mesh is None:
         mesh = init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": stage == 3}
-    if gather_dtype is not None:
-        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=gather_dtype, reduce_dtype=torch.float32)
+    if policy is not None:
+        options["mp_policy"] = policy
     with rebound(model, optimizer):
         for layer in repeated_layers(model):
             if layer is not model:
