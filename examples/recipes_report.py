@@ -80,15 +80,16 @@ class Report:
 
     def accumulation_memory(self) -> Row:
         # The same 8 sequences a card, in one pass and in four.
-        recipes = RECIPES.replace("--checkpointing 1.0", "")
-        whole, parts = self._plan(f"{recipes} --batch 8"), self._plan(f"{recipes} --batch 2 --accumulate 4")
+        # DDP, since FSDP keeps whole gradients between the passes.
+        recipes = f"--loop recipes --parallel ddp --precision bf16 --model {self._small}"
+        whole, parts = (plan(self._soc, 1, f"{recipes} {o}") for o in ("--batch 8", "--batch 2 --accumulate 4"))
         saved = 1 - parts.peak / whole.peak
         return Row(
             "accumulation, memory",
             "GradientAccumulation: 30 to 50 % less memory",
             0.3,
             saved,
-            at_least(saved, 0.3, 0.5),
+            at_least(saved, 0.3, 0.5) if whole.fits else "not shown",
             f"{whole.peak / 2**30:.1f} -> {parts.peak / 2**30:.1f} GiB at 8 sequences a card, in 1 pass -> 4; the step "
             f"takes {parts.seconds / whole.seconds:.2f} times as long" + ("" if whole.fits else "; 1 pass does not fit"),
         )
