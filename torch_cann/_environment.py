@@ -24,15 +24,16 @@ def fill_in() -> None:
 
 def warn_of_unknown() -> None:
     """Warns of variables that look like ours and are not: nobody reads them."""
-    ours = [name for name in os.environ if name.startswith("TORCH_CANN_")]
+    ours = {name for name in os.environ if name.startswith("TORCH_CANN_")}
     if not ours:
         return
-    import difflib
-
     from torch_cann import _variables
 
     known = set(_variables.names_read())
-    for name in sorted(set(ours) - known):
+    unknown = sorted(ours - known)
+    if unknown:
+        import difflib
+    for name in unknown:
         (close, *_) = [*difflib.get_close_matches(name, known, 1), ""]
         meant = f", did you mean {close}?" if close else ""
         warnings.warn(f"the environment variable {name} is not known and has no effect{meant}", stacklevel=2)
