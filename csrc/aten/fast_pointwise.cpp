@@ -41,13 +41,7 @@ bool has_canonical_strides(const TensorImpl& t) {
 
 bool is_small(const TensorImpl& t) { return t.numel() <= kMaxElements; }
 
-bool is_plain(const TensorImpl& t) {
-  // Memory that is not what it seems: to be conjugated or negated when read, or none at all behind zeros.
-  constexpr c10::DispatchKeySet kLazy{c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
-                                      c10::DispatchKey::ZeroTensor};
-  return t.key_set().has(c10::DispatchKey::Dense) && !t.key_set().has_any(kLazy) && !t.has_symbolic_sizes_strides() &&
-         has_canonical_strides(t) && within_storage(t);
-}
+bool is_plain(const TensorImpl& t) { return is_raw_memory(t) && has_canonical_strides(t); }
 
 bool is_plain_npu(const TensorImpl& t) { return t.device().type() == kNPU && is_plain(t); }
 

@@ -1,6 +1,7 @@
 #pragma once
-// Whether a tensor's elements lie within its storage. A storage may be made smaller under tensors that view it, as FSDP
-// does; a kernel that went on would read and write what the allocator has given to others.
+// What must hold before a kernel touches a tensor's memory: that its elements lie within its storage. A storage may be
+// made smaller under tensors that view it, as FSDP does; a kernel that went on would read and write what the allocator
+// has given to others.
 
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
@@ -21,6 +22,16 @@ inline bool within_storage(const c10::TensorImpl& tensor) {
   }
   return storage.data() != nullptr &&
          (last + 1) * static_cast<int64_t>(tensor.itemsize()) <= static_cast<int64_t>(storage.nbytes());
+}
+
+// Whether raw memory is all there is to a tensor: dense and strided, no conjugate, negative or zero bit that an
+// operator would have to carry out first, and every element within the storage. Any device.
+inline bool is_raw_memory(const c10::TensorImpl& tensor) {
+  constexpr c10::DispatchKeySet kLazyBits{c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+                                          c10::DispatchKey::ZeroTensor};
+  const c10::DispatchKeySet keys = tensor.key_set();
+  return keys.has(c10::DispatchKey::Dense) && !keys.has_any(kLazyBits) && !tensor.has_symbolic_sizes_strides() &&
+         within_storage(tensor);
 }
 
 }  // namespace cann

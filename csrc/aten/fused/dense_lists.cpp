@@ -37,13 +37,7 @@ void DenseLists::add(at::TensorList tensors, bool written) {
 bool DenseLists::take(const at::Tensor& tensor, const at::TensorImpl* model, bool written) {
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!tensor.defined() || impl->device_type() != kNPU) return false;
-  constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
-  if (!impl->key_set().has(c10::DispatchKey::Dense) || impl->has_symbolic_sizes_strides() ||
-      impl->key_set().has_any(kLazyBits) || !impl->is_non_overlapping_and_dense()) {
-    return false;
-  }
-  // Its storage was resized, or zeros without memory: the usual way refuses the one and knows the other.
-  if (!within_storage(*impl)) return false;
+  if (!is_raw_memory(*impl) || !impl->is_non_overlapping_and_dense()) return false;
   if (item_size_ == 0) {
     const auto element = element_of(tensor.scalar_type());
     if (!element.has_value()) return false;

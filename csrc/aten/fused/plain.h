@@ -20,10 +20,7 @@ inline constexpr int64_t kOwnKernelElements = 4096;
 inline bool is_plain(const at::Tensor& tensor, c10::Device device) {
   if (!tensor.defined()) return false;
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
-  return impl->key_set().has(c10::DispatchKey::Dense) && !impl->key_set().has_any(kLazyBits) &&
-         !impl->has_symbolic_sizes_strides() && impl->device() == device && device.type() == kNPU &&
-         impl->is_contiguous() && within_storage(*impl);
+  return is_raw_memory(*impl) && impl->device() == device && device.type() == kNPU && impl->is_contiguous();
 }
 
 inline bool is_plain_float(const at::Tensor& tensor, c10::Device device) {
