@@ -1,27 +1,13 @@
-"""Runs the examples as a user does, each in processes of its own, in sizes that take seconds.
-
-``CANN_TEST_EXAMPLES_DEVICE=cpu`` runs them on the host, which tests these tests and the examples without the device.
-"""
+"""Runs of the examples in sizes that take seconds, some of which several tests share."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-DEVICE = os.environ.get("CANN_TEST_EXAMPLES_DEVICE", "npu")
-
-# 24 updates of a model of 0.13 M parameters, in float32, so that results differ only by the order of sums.
-TINY_GPT = (
-    *("--layers", "2", "--heads", "2", "--width", "64", "--vocab-size", "512", "--corpus-mb", "1"),
-    *("--seq-len", "64", "--batch-size", "8", "--steps", "24", "--warmup", "4", "--lr", "5e-3"),
-    *("--eval-every", "4", "--eval-sequences", "16", "--sample-tokens", "8", "--dtype", "float32"),
-)
+from launching import DEVICE, TINY_GPT, launch, printed
 
 
 class Examples:
@@ -32,30 +18,18 @@ class Examples:
 
     def start(self, script: str, *options: str, processes: int = 0) -> subprocess.CompletedProcess:
         """Runs a script of examples/ to its end, under torchrun if `processes` is given."""
-        launcher = []
-        if processes:
-            launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-        return subprocess.run(
-            [sys.executable, *launcher, str(EXAMPLES / script), "--device", DEVICE, *options],
-            cwd=self.folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        return launch(self.folder, script, "--device", DEVICE, *options, processes=processes)
 
     def run(self, script: str, *options: str, processes: int = 0) -> str:
         """What the script printed; fails the test unless it exits with 0."""
-        done = self.start(script, *options, processes=processes)
-        assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        return done.stdout
+        return printed(self.start(script, *options, processes=processes))
 
     def train_gpt(self, name: str, *options: str, processes: int = 0) -> list[dict]:
         """Trains the tiny GPT under a name of its own; returns the rows that this and earlier runs of it logged."""
         log = self.folder / f"{name}.jsonl"
         files = ("--checkpoint", f"{name}.pt", "--log-file", str(log), "--work-dir", "tokens")
-        printed = self.run("train_gpt.py", *TINY_GPT, *files, *options, processes=processes)
-        (self.folder / f"{name}.txt").write_text(printed)
+        text = self.run("train_gpt.py", *TINY_GPT, *files, *options, processes=processes)
+        (self.folder / f"{name}.txt").write_text(text)
         return [json.loads(line) for line in log.read_text().splitlines()]
 
 

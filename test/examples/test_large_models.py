@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import DEVICE
+from launching import DEVICE, EXAMPLES, launch, printed
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "large_models"
 SMALL = ("--hidden-size", "64", "--num-layers", "4", "--seq-len", "32")
 
 pytestmark = pytest.mark.skipif(DEVICE != "npu", reason="these scripts are for npu")
@@ -23,22 +22,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("large_models")
 
 
-def start(folder: Path, script: str, *options: str, ranks: int = 0, **environment: str) -> subprocess.CompletedProcess:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
-    return subprocess.run(
-        [sys.executable, *launcher, str(FOLDER / script), *options],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
 def run(folder: Path, script: str, *options: str, ranks: int = 0, **environment: str) -> str:
-    done = start(folder, script, *options, ranks=ranks, **environment)
-    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
+    return printed(launch(folder, f"large_models/{script}", *options, processes=ranks, **environment))
 
 
 def losses(text: str) -> list[float]:
@@ -157,7 +142,8 @@ def test_llama_7b_in_a_dry_run(folder):
     """Six of its 32 layers: a layer's time and memory are what matters, and repeat."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TORCH_CANN_")}
     command = [sys.executable, "-m", "npu_plan", "run", "--nproc-per-node", "8", "--steps", "2", "--json", "plan.json"]
-    command += ["--soc", "Ascend910B2", str(FOLDER / "llama_7b.py"), "--num-layers", "6", "--accumulation-steps", "2"]
+    command += ["--soc", "Ascend910B2", str(EXAMPLES / "large_models" / "llama_7b.py")]
+    command += ["--num-layers", "6", "--accumulation-steps", "2"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert "1.48 B parameters, 64 sequences a step" in done.stdout

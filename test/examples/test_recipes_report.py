@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import DEVICE, EXAMPLES
+from launching import DEVICE, EXAMPLES
 
 sys.path.insert(0, str(EXAMPLES))
 
@@ -45,7 +45,8 @@ def server(base: float, each: float) -> Callable[..., planned.Planned]:
 
 
 @pytest.mark.parametrize(
-    ("base", "each", "step", "answer"), [(10, 3, 1, 16), (10, 3, 8, 16), (0.5, 0.1, 1, 595), (61, 1, 1, 0), (30, 29, 1, 1)]
+    ("base", "each", "step", "answer"),
+    [(10, 3, 1, 16), (10, 3, 8, 16), (0.5, 0.1, 1, 595), (61, 1, 1, 0), (30, 29, 1, 1)],
 )
 def test_the_largest_that_fits_is_found(
     monkeypatch: pytest.MonkeyPatch, base: float, each: float, step: int, answer: int

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import DEVICE, EXAMPLES
+from launching import DEVICE, EXAMPLES
 
 SMALL_SPLIT = ("--corpus-mb", "1", "--vocab-size", "512", "--width", "64", "--heads", "2", "--work-dir", "tokens")
 
