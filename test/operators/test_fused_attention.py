@@ -65,15 +65,18 @@ def test_sdpa(sizes: tuple[int, ...], causal: bool, dtype: torch.dtype) -> None:
     qkv = [tensor.to(dtype) for tensor in _qkv(*sizes)]
     gqa = sizes[1] != sizes[2]
     _check(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=gqa), qkv)
-    if dtype == torch.float32 and sizes[-1] == sizes[-2]:
+    if sizes[-1] == sizes[-2]:  # what ATen's choice of a fused kernel asks
         _C._kernel_choice()
         F.scaled_dot_product_attention(*(tensor.npu() for tensor in qkv), is_causal=causal, enable_gqa=gqa)
-        assert _C._kernel_choice() == "own"
+        # Short ones, and float32 that is not causal, are ATen's, which is faster there.
+        pays = min(sizes[3], sizes[4]) >= 64 and (causal or dtype != torch.float32)
+        assert (_C._kernel_choice() == "own") == pays
 
 
 @pytest.mark.parametrize("shape", [(70, 90), (2, 1, 70, 90), (1, 3, 1, 90), (2, 3, 70, 90), (2, 3, 70, 1)])
 @pytest.mark.parametrize("kind", ["bool", "float"])
-def test_sdpa_masks(shape: tuple[int, ...], kind: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sdpa_masks(shape: tuple[int, ...], kind: str, dtype: torch.dtype) -> None:
     mask = _normal(*shape, seed=5)
     if kind == "bool":
         mask = mask > -1
@@ -83,7 +86,7 @@ def test_sdpa_masks(shape: tuple[int, ...], kind: str) -> None:
         given = mask.to(q.device) if kind == "bool" else mask.to(q.device, q.dtype)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=given, scale=0.3)
 
-    _check(attend, _qkv(2, 3, 3, 70, 90, 16, 16))
+    _check(attend, [tensor.to(dtype) for tensor in _qkv(2, 3, 3, 70, 90, 16, 16)])
 
 
 def test_sdpa_of_queries_that_see_nothing() -> None:
