@@ -16,13 +16,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from claims.planned import CARDS, Planned, largest, plan
 
-PLAIN = "--loop plain --parallel fsdp"
-RECIPES = "--loop recipes --parallel fsdp --precision bf16 --checkpointing 1.0"
+# Options of claims/workload.py.
+PLAIN = {"loop": "plain", "parallel": "fsdp"}
+RECIPES = {"loop": "recipes", "parallel": "fsdp", "precision": "bf16", "checkpointing": 1.0}
 SERVERS = 32
 
 
@@ -60,14 +62,17 @@ class Report:
     """
 
     def __init__(self, soc: str, model: str) -> None:
-        self._soc, self._model = soc, f"--model {model}"
+        self._soc, self._model = soc, model
         self._small = model if model == "tiny" else "1b"
 
-    def _plan(self, options: str, servers: int = 1) -> Planned:
-        return plan(self._soc, servers, f"{options} {self._model}")
+    def _plan(self, options: dict[str, Any], servers: int = 1, **more: Any) -> Planned:
+        return plan(self._soc, servers, **{"model": self._model, **options, **more})
+
+    def _largest(self, options: dict[str, Any], name: str, step: int = 1) -> int:
+        return largest(self._soc, name, step, model=self._model, **options)
 
     def mixed_precision_speed(self) -> Row:
-        plain, mixed = self._plan(f"{PLAIN} --batch 2"), self._plan(f"{RECIPES} --checkpointing 0 --batch 2")
+        plain, mixed = self._plan(PLAIN, batch=2), self._plan(RECIPES, checkpointing=0.0, batch=2)
         gain = mixed.rate / plain.rate
         return Row(
             "mixed precision, speed",
@@ -81,8 +86,8 @@ class Report:
     def accumulation_memory(self) -> Row:
         # The same 8 sequences a card, in one pass and in four.
         # DDP, since FSDP keeps whole gradients between the passes.
-        recipes = f"--loop recipes --parallel ddp --precision bf16 --model {self._small}"
-        whole, parts = (plan(self._soc, 1, f"{recipes} {o}") for o in ("--batch 8", "--batch 2 --accumulate 4"))
+        recipes = {"model": self._small, "loop": "recipes", "parallel": "ddp", "precision": "bf16"}
+        whole, parts = self._plan(recipes, batch=8), self._plan(recipes, batch=2, accumulate=4)
         saved = 1 - parts.peak / whole.peak
         return Row(
             "accumulation, memory",
@@ -91,11 +96,12 @@ class Report:
             saved,
             at_least(saved, 0.3, 0.5) if whole.fits else "not shown",
             f"{whole.peak / 2**30:.1f} -> {parts.peak / 2**30:.1f} GiB at 8 sequences a card, in 1 pass -> 4; the step "
-            f"takes {parts.seconds / whole.seconds:.2f} times as long" + ("" if whole.fits else "; 1 pass does not fit"),
+            f"takes {parts.seconds / whole.seconds:.2f} times as long"
+            + ("" if whole.fits else "; 1 pass does not fit"),
         )
 
     def largest_batch(self) -> Row:
-        plain, recipes = (largest(self._soc, f"{o} {self._model}", "--batch") for o in (PLAIN, RECIPES))
+        plain, recipes = (self._largest(options, "batch") for options in (PLAIN, RECIPES))
         gain = recipes / max(1, plain)
         return Row(
             "memory, batch size",
@@ -107,7 +113,7 @@ class Report:
         )
 
     def largest_model(self) -> Row:
-        plain, recipes = (largest(self._soc, f"{o} {self._model}", "--layers", 8) for o in (PLAIN, RECIPES))
+        plain, recipes = (self._largest(options, "layers", 8) for options in (PLAIN, RECIPES))
         gain = recipes / max(1, plain)
         return Row(
             "memory, model size",
@@ -119,7 +125,7 @@ class Report:
         )
 
     def checkpointing_memory(self) -> Row:
-        without, with_half = (self._plan(f"{RECIPES} --checkpointing {share} --batch 2") for share in (0, 0.5))
+        without, with_half = (self._plan(RECIPES, checkpointing=share, batch=2) for share in (0.0, 0.5))
         saved = 1 - with_half.peak / without.peak
         return Row(
             "checkpointing half the layers, memory",
@@ -152,12 +158,10 @@ class Report:
         )
 
     def communication_share(self) -> Row:
-        model = f"--model {self._small} --batch 2"
-        by_hand = plan(self._soc, SERVERS, f"--loop plain --parallel by-hand --precision bf16 {model}")
-        overlapped = plan(self._soc, SERVERS, f"--loop recipes --parallel ddp --precision bf16 {model}")
-        compressed = plan(
-            self._soc, SERVERS, f"--loop recipes --parallel ddp --precision bf16 --compression fp16 {model}"
-        )
+        mixed = {"model": self._small, "precision": "bf16", "batch": 2}
+        by_hand = self._plan(mixed, SERVERS, loop="plain", parallel="by-hand")
+        overlapped = self._plan(mixed, SERVERS, loop="recipes", parallel="ddp")
+        compressed = self._plan(mixed, SERVERS, loop="recipes", parallel="ddp", compression="fp16")
         gain = by_hand.communication / max(1e-9, compressed.communication)
         return Row(
             "communication, share halved",
@@ -177,7 +181,7 @@ class Report:
         return self._whole_stack(SERVERS, f"throughput, {SERVERS} servers", text, 1400 / 850)
 
     def _whole_stack(self, servers: int, name: str, text: str, claimed: float) -> Row:
-        plain, recipes = (self._plan(f"{o} --batch 2", servers) for o in (PLAIN, RECIPES))
+        plain, recipes = (self._plan(options, servers, batch=2) for options in (PLAIN, RECIPES))
         gain = recipes.rate / plain.rate
         return Row(
             name,
@@ -233,12 +237,12 @@ CLAIMS: list[Callable[[Report], Row]] = [
 
 CONTRADICTIONS = f"""\
 What the article says against itself, by its own figures:
-- 850 samples/s on {SERVERS} servers is {850 / 120:.1f} times the 120 of one: {850 / 120 / SERVERS:.0%} of linear scaling,
-  beside "scales linearly".
+- 850 samples/s on {SERVERS} servers is {850 / 120:.1f} times the 120 of one: {850 / 120 / SERVERS:.0%} of linear
+  scaling, beside "scales linearly".
 - 6 weeks to 3.5 is {6 / 3.5:.2f} times as fast, the servers' figures are {185 / 120:.2f} and {1400 / 850:.2f}, and the
   headline says 1.3 to 1.5.
-- 45 billion parameters in float32 with Adam are {45 * 16} GB before any activation: no server of eight 64 GB cards holds
-  them, so a "fixed" machine of that claim has more than one server.
+- 45 billion parameters in float32 with Adam are {45 * 16} GB before any activation: no server of eight 64 GB cards
+  holds them, so a "fixed" machine of that claim has more than one server.
 - Not measured here: "cross-node bandwidth use up 40 %". How much of a link's bandwidth is used is an input of the
   simulator, so it would repeat its own assumption.
 """

@@ -39,8 +39,8 @@ class Planned:
 
 
 @cache
-def plan(soc: str, servers: int, options: str) -> Planned:
-    """``workload.py`` with ``options`` on all cards of so many servers.
+def plan(soc: str, servers: int, **options: str | int | float) -> Planned:
+    """``workload.py`` with its ``options``, such as batch=2 for --batch 2, on all cards of so many servers.
 
     Raises:
         RuntimeError: if npu-plan has no answer; its sentence is the message.
@@ -51,7 +51,8 @@ def plan(soc: str, servers: int, options: str) -> Planned:
         command = [sys.executable, "-m", "npu_plan", "run", "--soc", soc, "--nnodes", str(servers)]
         command += ["--nproc-per-node", str(CARDS), "--json", str(answer), "--no-mirror-check"]
         # The trainer looks at the norm of the gradients, which a dry run does not know.
-        command += ["--assume", f"{WORKLOAD.name}:{line}=1.0", str(WORKLOAD), *options.split()]
+        command += ["--assume", f"{WORKLOAD.name}:{line}=1.0", str(WORKLOAD)]
+        command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode not in (0, _DOES_NOT_FIT):
             raise RuntimeError(f"{' '.join(command[1:])}\n{done.stderr.strip() or done.stdout.strip()}")
@@ -60,7 +61,7 @@ def plan(soc: str, servers: int, options: str) -> Planned:
     waiting = max(s["exposed_collective"] + s["late_rank"] + s["idle"] for s in spent)
     return Planned(
         seconds=found["step"]["seconds"],
-        samples=servers * CARDS * _option(options, "--batch") * _option(options, "--accumulate"),
+        samples=servers * CARDS * options.get("batch", 1) * options.get("accumulate", 1),
         peak=max(rank["memory"]["peak"] for rank in found["ranks"]),
         capacity=found["ranks"][0]["memory"]["capacity"],
         communication=waiting / max(rank["step_us"] for rank in found["ranks"]),
@@ -68,19 +69,15 @@ def plan(soc: str, servers: int, options: str) -> Planned:
     )
 
 
-def _option(options: str, name: str) -> int:
-    words = options.split()
-    return int(words[words.index(name) + 1]) if name in words else 1
+def largest(soc: str, name: str, step: int = 1, **options: str | int | float) -> int:
+    """The largest multiple of ``step`` for option ``name``, beside ``options``, that fits on one server; 0 if none does.
 
-
-def largest(soc: str, options: str, name: str, step: int = 1) -> int:
-    """The largest multiple of ``step`` for option ``name`` with which the workload fits on one server; 0 if none does.
-
-    Memory is nearly a straight line in batch and in layers, so two runs foresee the answer, and runs beside it prove it.
+    Memory is nearly a straight line in batch and in layers, so two runs foresee the answer, and runs beside it prove
+    it.
     """
 
     def at(multiple: int) -> Planned:
-        return plan(soc, 1, f"{options} {name} {multiple * step}")
+        return plan(soc, 1, **options, **{name: multiple * step})
 
     first, second = at(2), at(4)
     slope = (second.peak - first.peak) / 2

@@ -37,8 +37,8 @@ def test_an_unknown_claim_is_refused_with_those_there_are() -> None:
 def server(base: float, each: float) -> Callable[..., planned.Planned]:
     """A stand-in for npu-plan: so many GiB, and so many more for each unit, of 60."""
 
-    def plan(_soc: str, _servers: int, options: str) -> planned.Planned:
-        peak = int((base + each * int(options.split()[-1])) * GIB)
+    def plan(_soc: str, _servers: int, batch: int) -> planned.Planned:
+        peak = int((base + each * batch) * GIB)
         return planned.Planned(1.0, 1, peak, 60 * GIB, 0.0, peak <= 60 * GIB)
 
     return plan
@@ -52,7 +52,7 @@ def test_the_largest_that_fits_is_found(
     monkeypatch: pytest.MonkeyPatch, base: float, each: float, step: int, answer: int
 ) -> None:
     monkeypatch.setattr(planned, "plan", server(base, each))
-    assert planned.largest("chip", "", "--batch", step) == answer
+    assert planned.largest("chip", "batch", step) == answer
 
 
 def test_verdicts() -> None:
