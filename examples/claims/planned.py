@@ -70,7 +70,7 @@ def plan(soc: str, servers: int, **options: str | int | float) -> Planned:
 
 
 def largest(soc: str, name: str, step: int = 1, **options: str | int | float) -> int:
-    """The largest multiple of ``step`` for option ``name``, beside ``options``, that fits on one server; 0 if none does.
+    """The largest multiple of ``step`` for option ``name``, beside ``options``, that fits on one server; 0 if none.
 
     Memory is nearly a straight line in batch and in layers, so two runs foresee the answer, and runs beside it prove
     it.
