@@ -1,6 +1,6 @@
 """Environment variables: those that are read, and those of Ascend's software that change nothing here.
 
-The one list of them: docs/environment.md is made of it (``python -m torch_cann.tools.environment --write``), and a test
+The one list of them: docs/environment.md is made of it (``python -m torch_cann.tools.environment``), and a test
 compares it with what the sources read.
 """
 

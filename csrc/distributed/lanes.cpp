@@ -38,11 +38,16 @@ struct Lanes::State {
 };
 
 namespace {
-// The Lanes whose task this thread is running: waiting for them to finish would be waiting for itself.
-thread_local const void* t_serving = nullptr;
+// The lane whose task this thread is running: waiting for it would be waiting for itself.
+struct Serving {
+  const void* owner = nullptr;
+  Lanes::Key lane = 0;
+  bool operator==(const Serving&) const = default;
+};
+thread_local Serving t_serving;
 
-void run_task(const void* owner, const Lanes::Task& task) {
-  const void* outer = std::exchange(t_serving, owner);
+void run_task(const Serving& serving, const Lanes::Task& task) {
+  const Serving outer = std::exchange(t_serving, serving);
   task();
   t_serving = outer;
 }
@@ -61,7 +66,7 @@ void Lanes::State::serve() {
       Task task = std::move(lanes[lane].front());
       lanes[lane].pop_front();
       lock.unlock();
-      run_task(this, task);
+      run_task({this, lane}, task);
       task = nullptr;  // what it captured dies outside the lock
       lock.lock();
     }
@@ -74,6 +79,7 @@ Lanes::Lanes() : state_(std::make_shared<State>()) {}
 Lanes::~Lanes() { close(); }
 
 void Lanes::post(Key lane, Task task) {
+  if (t_serving == Serving{state_.get(), lane}) return run_task(t_serving, task);
   std::unique_lock lock(state_->mutex);
   if (state_->closing) {
     lock.unlock();
@@ -91,7 +97,7 @@ bool Lanes::try_run(Key lane, const Task& task) {
     // Listed from here on, so that what is posted meanwhile waits its turn.
     if (!state_->lanes.try_emplace(lane).second) return false;
   }
-  run_task(state_.get(), task);
+  run_task({state_.get(), lane}, task);
   std::lock_guard lock(state_->mutex);
   if (state_->lanes[lane].empty()) {
     state_->finish_lane(lane);
@@ -107,7 +113,7 @@ void Lanes::run(Key lane, Task task) {
 
 void Lanes::drain() {
   std::unique_lock lock(state_->mutex);
-  if (t_serving == state_.get()) return;
+  if (t_serving.owner == state_.get()) return;
   state_->all_done.wait(lock, [this] { return state_->lanes.empty(); });
 }
 

@@ -2,8 +2,11 @@
 // Ordered lanes over a pool of threads: what stands in for the communication streams of a process group.
 //
 // Tasks posted to one lane run one after another, in the order of posting; different lanes run beside each other, each
-// on a thread of its own, so a lane that waits for a peer never holds up another. Threads are made when a lane has work
-// and nobody is free, kept for later lanes, and joined by close(). All functions are thread-safe. No torch here.
+// on a thread of its own, so a lane that waits for a peer never holds up another. A task that a task of the lane itself
+// posts is part of that one and runs at once: callbacks of a collective's future wait for collectives of their own,
+// which behind those that are queued would never start. All ranks meet it at the same place of their order.
+// Threads are made when a lane has work and nobody is free, kept for later lanes, and joined by close(). All functions
+// are thread-safe. No torch here.
 
 #include <cstdint>
 #include <functional>
@@ -22,7 +25,7 @@ class Lanes {
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
-  // Queues `task` on `lane` and returns. After close() the task runs at once on the calling thread.
+  // Queues `task` on `lane` and returns. Within a task of the lane, and after close(), runs it at once instead.
   void post(Key lane, Task task);
 
   // Runs `task` on the calling thread if the lane is idle, which saves two thread switches; else as post().

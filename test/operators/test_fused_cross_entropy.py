@@ -96,7 +96,7 @@ def test_left_to_the_composition() -> None:
     images = _normal(2, 90, 60)
     _check(images, _targets(120, 90).view(2, 60), own=False)
     _check(_normal(60, 90), _normal(60, 90, seed=1).softmax(1), own=False)
-    with pytest.raises(IndexError, match="out of bounds"):
+    with pytest.raises(RuntimeError, match=r"(?s)out of bounds.*507015"):
         F.cross_entropy(_normal(60, 90).npu(), torch.full((60,), 90, device="npu"))
     with pytest.raises(ValueError, match="batch_size"):
         F.cross_entropy(_normal(60, 90).npu(), target[:50].npu())

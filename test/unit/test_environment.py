@@ -47,7 +47,7 @@ def test_the_list_is_in_order() -> None:
 
 
 def test_the_page_is_current() -> None:
-    assert environment.PAGE.read_text(encoding="utf-8") == environment.page()
+    assert (_ROOT / "docs" / "environment.md").read_text(encoding="utf-8") == environment.page()
 
 
 def test_unknown_names_are_said_in_a_warning(run_python) -> None:

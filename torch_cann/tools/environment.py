@@ -1,18 +1,14 @@
-"""Prints the page of environment variables: ``python -m torch_cann.tools.environment``; ``--write`` puts it in docs/."""
+"""Prints the page of environment variables: ``python -m torch_cann.tools.environment > docs/environment.md``."""
 
-import argparse
 from collections.abc import Iterator
-from pathlib import Path
 
 from torch_cann._variables import READ, WITHOUT_EFFECT
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "environment.md"
 
 
 def _lines() -> Iterator[str]:
     yield "# Environment variables"
     yield ""
-    yield "Made by `python -m torch_cann.tools.environment --write`."
+    yield "Made by `python -m torch_cann.tools.environment > docs/environment.md`."
     yield ""
     yield "Read once, when first needed; a malformed value is an error that says what is allowed. Variables that start with"
     yield "`TORCH_CANN_` and are not in this table are named in a warning when the package is imported."
@@ -36,14 +32,5 @@ def page() -> str:
     return "\n".join(_lines()) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m torch_cann.tools.environment", description=__doc__.split("\n")[0])
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.parent.name}/{PAGE.name} of the sources")
-    if parser.parse_args().write:
-        PAGE.write_text(page(), encoding="utf-8")
-    else:
-        print(page(), end="")
-
-
 if __name__ == "__main__":
-    main()
+    print(page(), end="")

@@ -270,8 +270,6 @@ def synchronized_batch_norm() -> None:
     torch.testing.assert_close(model.module[1].running_var.cpu(), plain[1].running_var)
 
 
-# PowerSGD's callbacks wait for further collectives of the group, behind the one whose end has called them.
-_NESTED = pytest.mark.skip(reason="hccl: a collective that a future's callback waits for never starts")
 _CASES = [
     static_graph,
     activation_checkpointing,
@@ -283,8 +281,8 @@ _CASES = [
     zero_redundancy_overlapped,
     fp16_compression,
     bf16_compression,
-    pytest.param(power_sgd_of_full_rank, marks=_NESTED),
-    pytest.param(power_sgd_of_rank_one, marks=_NESTED),
+    power_sgd_of_full_rank,
+    power_sgd_of_rank_one,
     post_local_sgd,
     synchronized_batch_norm,
 ]
