@@ -13,6 +13,7 @@
 #include "runtime/caching_allocator.h"
 #include "runtime/device.h"
 #include "runtime/dry_run.h"
+#include "runtime/errors.h"
 #include "runtime/host_alias.h"
 #include "runtime/simulator.h"
 
@@ -275,7 +276,8 @@ DryProcessGroup::WorkPtr DryProcessGroup::_allgather_base(at::Tensor& output, at
   TORCH_CHECK(output.numel() == input.numel() * getSize(),
               "output tensor size must be equal to world_size times "
               "input tensor size: expected ",
-              input.numel() * getSize(), " elements, but got ", output.numel(), ".");
+              input.numel() * getSize(), " elements, but got ", output.numel(), ".",
+              error_suffix(ErrModule::DIST, ErrCode::PARAM));
   return run(Collective::kAllGather, OpType::_ALLGATHER_BASE, {input}, {output}, output.nbytes(), [&] {
     host_alias(output).view({getSize(), -1}).copy_(host_alias(input).reshape({1, -1}).expand({getSize(), -1}));
   });
@@ -334,7 +336,8 @@ DryProcessGroup::WorkPtr DryProcessGroup::_reduce_scatter_base(at::Tensor& outpu
   TORCH_CHECK(input.numel() == output.numel() * getSize(),
               "input tensor must be the same size as output size times "
               "world size: expected ",
-              output.numel() * getSize(), " elements, but got ", input.numel(), ".");
+              output.numel() * getSize(), " elements, but got ", input.numel(), ".",
+              error_suffix(ErrModule::DIST, ErrCode::PARAM));
   return run(Collective::kReduceScatter, OpType::_REDUCE_SCATTER_BASE, {input}, {output}, input.nbytes(), [&] {
     host_alias(output).copy_(host_alias(input).reshape({getSize(), -1})[getRank()].view_as(output));
     reduce_values(output, opts.reduceOp, "reduce_scatter");

@@ -141,7 +141,8 @@ std::shared_ptr<Engine> share_memory(const std::vector<Card>& cards, const std::
                                      SharedMemory own, sim::Hbm* hbm) {
   const Card& first = cards[static_cast<size_t>(ranks[0])];
   const int size = static_cast<int>(ranks.size());
-  TORCH_CHECK(first.control.bytes >= ControlBlock::bytes_for(size), "rank ", ranks[0], " runs another version");
+  TORCH_CHECK(first.control.bytes >= ControlBlock::bytes_for(size), "rank ", ranks[0], " runs another version",
+              error_suffix(ErrModule::DIST, ErrCode::PARAM));
   auto memory = std::make_shared<SharedMemory>(place == 0 ? std::move(own) : SharedMemory::open(first.control));
   std::vector<std::shared_ptr<PeerProcess>> peers;
   for (const int rank : ranks) {

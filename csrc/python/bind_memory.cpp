@@ -7,6 +7,7 @@
 #include "python/bindings.h"
 #include "runtime/caching_allocator.h"
 #include "runtime/device.h"
+#include "runtime/errors.h"
 #include "runtime/pinned_allocator.h"
 
 namespace cann::python {
@@ -118,7 +119,8 @@ py::dict host_memory_stats() {
 void raw_delete(uintptr_t address) {
   auto* ptr = reinterpret_cast<void*>(address);
   TORCH_CHECK_VALUE(caching_allocator::block_of(ptr).first == ptr, "caching_allocator_delete() got ", ptr,
-                    ", which is not the start of a block that caching_allocator_alloc() gave and that is still in use");
+                    ", which is not the start of a block that caching_allocator_alloc() gave and that is still in use",
+                    error_suffix(ErrModule::PTA, ErrCode::PTR));
   caching_allocator::free(ptr);
 }
 

@@ -5,6 +5,7 @@
 #include "python/bindings.h"
 #include "runtime/caching_allocator.h"
 #include "runtime/device.h"
+#include "runtime/errors.h"
 #include "runtime/storage.h"
 
 namespace cann::python {
@@ -19,13 +20,15 @@ void grow_from(c10::StorageImpl& host, c10::DeviceIndex device) {
 // Takes over the memory that UntypedStorage.share_memory_() put behind the CPU storage.
 void sync_storage(const c10::Storage& storage) {
   auto* impl = dynamic_cast<NPUStorageImpl*>(storage.unsafeGetStorageImpl());
-  TORCH_CHECK_TYPE(impl != nullptr, "expected the storage of an npu tensor, but got one on ", storage.device());
+  TORCH_CHECK_TYPE(impl != nullptr, "expected the storage of an npu tensor, but got one on ", storage.device(),
+                   error_suffix(ErrModule::PTA, ErrCode::TYPE));
   grow_from(*impl->host(), impl->device().index());
   impl->sync();
 }
 
 c10::Storage wrap_storage(const c10::Storage& host, c10::DeviceIndex device) {
-  TORCH_CHECK_TYPE(host.device_type() == c10::kCPU, "expected a CPU storage, but got one on ", host.device());
+  TORCH_CHECK_TYPE(host.device_type() == c10::kCPU, "expected a CPU storage, but got one on ", host.device(),
+                   error_suffix(ErrModule::PTA, ErrCode::TYPE));
   lazy_init();
   device = checked_index(device);
   auto impl = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(host.unsafeGetStorageImpl());
@@ -40,7 +43,8 @@ size_t storage_use_count(size_t cdata) {
 
 // torch_npu's gives a tensor that does not keep its memory alive. This one does, so it never dangles.
 at::Tensor weak_ref_tensor(const at::Tensor& tensor) {
-  TORCH_CHECK_TYPE(tensor.device().type() == kNPU, "expected a tensor on npu, but got one on ", tensor.device());
+  TORCH_CHECK_TYPE(tensor.device().type() == kNPU, "expected a tensor on npu, but got one on ", tensor.device(),
+                   error_suffix(ErrModule::PTA, ErrCode::TYPE));
   return tensor.detach();
 }
 

@@ -7,12 +7,14 @@
 
 #include "python/bindings.h"
 #include "runtime/device.h"
+#include "runtime/errors.h"
 
 namespace cann::python {
 namespace {
 
 const c10::Event& unpack_event(py::handle event) {
-  TORCH_CHECK_TYPE(THPEvent_Check(event.ptr()), "expected a torch.Event, but got ", Py_TYPE(event.ptr())->tp_name);
+  TORCH_CHECK_TYPE(THPEvent_Check(event.ptr()), "expected a torch.Event, but got ", Py_TYPE(event.ptr())->tp_name,
+                   error_suffix(ErrModule::PTA, ErrCode::TYPE));
   return reinterpret_cast<THPEvent*>(event.ptr())->event;
 }
 

@@ -10,6 +10,7 @@
 
 #include "runtime/device.h"
 #include "runtime/device_heaps.h"
+#include "runtime/errors.h"
 #include "runtime/host_guard.h"
 #include "runtime/memory_trace.h"
 #include "runtime/sanitizer.h"
@@ -196,7 +197,8 @@ std::pair<size_t, size_t> memory_info(c10::DeviceIndex device) {
 
 void set_memory_fraction(double fraction, c10::DeviceIndex device) {
   TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1, "Invalid fraction value: ", fraction,
-                    ". The share of a card's memory must be from 0 to 1.");
+                    ". The share of a card's memory must be from 0 to 1.",
+                    error_suffix(ErrModule::PTA, ErrCode::VALUE));
   DeviceHeaps& heaps = DeviceHeaps::get();
   heaps[checked_index(device)].set_memory_fraction(fraction);
 }
@@ -210,9 +212,11 @@ double memory_fraction(c10::DeviceIndex device) {
 // using it, and there is nothing to remember: it may be reused at once.
 void record_stream(const c10::DataPtr& ptr, c10::Stream stream) {
   TORCH_CHECK(stream.device_type() == kNPU,
-              "record_stream() of an npu tensor needs an npu stream, but got a stream of ", stream.device(), ".");
+              "record_stream() of an npu tensor needs an npu stream, but got a stream of ", stream.device(), ".",
+              error_suffix(ErrModule::PTA, ErrCode::PARAM));
   TORCH_CHECK(ptr.get() == nullptr || ptr.device().type() == kNPU,
-              "record_stream() with an npu stream needs an npu tensor, but got one on ", ptr.device(), ".");
+              "record_stream() with an npu stream needs an npu tensor, but got one on ", ptr.device(), ".",
+              error_suffix(ErrModule::PTA, ErrCode::PARAM));
   if (sanitizer::on()) sanitizer::record_stream(ptr.get(), stream);
 }
 

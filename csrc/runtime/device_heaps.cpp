@@ -9,6 +9,7 @@
 
 #include "runtime/device.h"
 #include "runtime/dry_run.h"
+#include "runtime/errors.h"
 #include "runtime/memory_trace.h"
 #include "sim/env.h"
 #include "sim/server.h"
@@ -30,7 +31,7 @@ void apply_or_raise(AllocatorConfig& config, const std::string& settings) {
   } catch (const std::invalid_argument& error) {
     problem = error.what();
   }
-  TORCH_CHECK_VALUE(problem.empty(), problem);
+  TORCH_CHECK_VALUE(problem.empty(), problem, error_suffix(ErrModule::PTA, ErrCode::PARAM));
 }
 
 // Caller holds g_config_mutex.

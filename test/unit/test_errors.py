@@ -6,7 +6,10 @@ import sys
 
 import pytest
 import torch
+import torch_npu
 from torch_npu.utils._error_code import ErrCode, dist_error, ops_error, pta_error
+
+import torch_cann
 
 SUFFIX = r"\n\[ERROR\] [0-9\-\:]* \(PID:\d*, Device:\-?\d*, RankID:\-?\d*\) ERR\d{5} "
 
@@ -131,4 +134,20 @@ def test_a_script_that_ends_with_an_error_says_so_as_torch_npu_does(statement: s
 )
 def test_what_the_python_package_refuses_has_a_code(refused) -> None:
     with pytest.raises((ValueError, TypeError, RuntimeError), match=SUFFIX):
+        refused()
+
+
+@pytest.mark.parametrize(
+    ("refused", "code"),
+    [
+        (lambda: torch.npu.caching_allocator_delete(torch.ones(9, device="npu")[4:].data_ptr()), "ERR00004"),
+        (lambda: torch.ones(1, device="npu").record_stream(torch.Stream("cpu")), "ERR00001"),
+        (lambda: torch_cann._C._npu_setMemoryFraction(1.5, 0), "ERR00003"),
+        (lambda: torch_cann._C._npu_npuCachingAllocator_set_allocator_settings("no_such_option:1"), "ERR00001"),
+        (lambda: torch_cann._C._weak_ref_tensor(torch.ones(1)), "ERR00002"),
+        (lambda: torch_npu.distributed.reinit_process_group(), "ERR02005"),
+    ],
+)
+def test_what_the_extension_and_the_collectives_refuse_has_torch_npus_code(refused, code: str) -> None:
+    with pytest.raises((ValueError, TypeError, RuntimeError), match=SUFFIX.replace(r"ERR\d{5} ", code)):
         refused()

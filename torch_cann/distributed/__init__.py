@@ -4,6 +4,7 @@ import torch.distributed
 
 from torch_cann.distributed import _backend
 from torch_cann.distributed.uneven import all_gather_into_tensor_uneven, all_to_all_vc, reduce_scatter_tensor_uneven
+from torch_cann.utils._error_code import ErrCode, dist_error
 
 __all__ = [
     "all_gather_into_tensor_uneven",
@@ -37,7 +38,10 @@ def reinit_process_group(group=None, rebuild_link: bool = True):
     """
     group = group or torch.distributed.group.WORLD
     if group is None:
-        raise ValueError("the default process group is not initialized: call init_process_group() first")
+        raise ValueError(
+            "the default process group is not initialized: call init_process_group() first"
+            + dist_error(ErrCode.INTERNAL)
+        )
     return _backend.reinit(group, rebuild_link)
 
 

@@ -9,6 +9,7 @@ from torch._C._distributed_c10d import ErrorType
 
 from torch_cann import _C
 from torch_cann._C import _distributed_c10d
+from torch_cann.utils._error_code import ErrCode, dist_error
 
 ProcessGroupHCCL = _distributed_c10d.ProcessGroupHCCL
 
@@ -46,6 +47,7 @@ def _create(common, options):
     else:
         raise TypeError(
             f'backend "hccl" takes ProcessGroupHCCL.Options as pg_options, but got {type(options).__name__}'
+            + dist_error(ErrCode.TYPE)
         )
     options._timeout = common.timeout
     options.is_high_priority_stream = False
@@ -59,12 +61,15 @@ def _hccl_of(group):
     try:
         backend = group._get_backend(torch.device("npu"))
     except RuntimeError as error:
-        raise RuntimeError(f"process group {group.group_name!r} has no backend for npu tensors") from error
+        raise RuntimeError(
+            f"process group {group.group_name!r} has no backend for npu tensors" + dist_error(ErrCode.NOT_FOUND)
+        ) from error
     while not isinstance(backend, ProcessGroupHCCL) and hasattr(backend, "wrapped_pg"):
         backend = backend.wrapped_pg  # TORCH_DISTRIBUTED_DEBUG=DETAIL
     if not isinstance(backend, ProcessGroupHCCL):
         raise RuntimeError(
             f"process group {group.group_name!r} uses {backend.name()!r} for npu tensors, but this needs 'hccl'"
+            + dist_error(ErrCode.NOT_SUPPORT)
         )
     return backend
 
@@ -75,7 +80,7 @@ def reinit(group, rebuild_link: bool):
         if backend._get_error() != ErrorType.SUCCESS:
             raise RuntimeError(
                 f"the connections of process group {group.group_name!r} are lost: call reinit_process_group() with "
-                "rebuild_link=True on all its ranks"
+                "rebuild_link=True on all its ranks" + dist_error(ErrCode.UNAVAIL)
             )
         return None
     backend.abort_hccl_comm("reinit_process_group() was called")

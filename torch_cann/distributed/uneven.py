@@ -9,6 +9,7 @@ from torch.distributed.distributed_c10d import (
 )
 
 from torch_cann.distributed import _backend
+from torch_cann.utils._error_code import ErrCode, dist_error
 
 
 def _run(group, async_op: bool, launch):
@@ -74,6 +75,9 @@ def all_to_all_vc(output, input, send_count_matrix, group=None, async_op=False):
     group = group or dist.group.WORLD
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     if len(send_count_matrix) != size or any(len(row) != size for row in send_count_matrix):
-        raise ValueError(f"send_count_matrix must have {size} rows and columns, one for each rank of the group")
+        raise ValueError(
+            f"send_count_matrix must have {size} rows and columns, one for each rank of the group"
+            + dist_error(ErrCode.PARAM)
+        )
     received = [row[rank] for row in send_count_matrix]
     return dist.all_to_all_single(output, input, received, list(send_count_matrix[rank]), group, async_op)
