@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "distributed/comms_record.h"
 #include "distributed/flight_recorder.h"
 #include "distributed/hccl_env.h"
 #include "distributed/process_group_request.h"
@@ -142,7 +143,7 @@ std::chrono::milliseconds ProcessGroupHCCL::timeout_for(std::chrono::millisecond
   return timeout;
 }
 
-c10::intrusive_ptr<WorkHCCL> ProcessGroupHCCL::make_work(const Request& request, Call& call) {
+c10::intrusive_ptr<WorkHCCL> ProcessGroupHCCL::make_work(const Request& request, Call& call, int peer) {
   std::call_once(first_operation_, [this] { become_default_of_group(); });
   const bool p2p = c10d::isP2POp(request.op);
   WorkHCCL::Info info{request.op, request.title, rank_, group_label(), 0, timeout_for(request.timeout), unseen_};
@@ -151,7 +152,19 @@ c10::intrusive_ptr<WorkHCCL> ProcessGroupHCCL::make_work(const Request& request,
   call.sequence = info.sequence;
   call.op = static_cast<uint8_t>(request.op);
   last_device_ = request.device;
-  auto work = c10::make_intrusive<WorkHCCL>(std::move(info), request.inputs, request.outputs, request.device);
+  c10::intrusive_ptr<WorkHCCL> work;
+  const int partner = p2p ? peer : call.root >= 0 ? call.root : rank_;
+  const CommsRecord record{.title = request.title,
+                           .sequence = info.sequence,
+                           .is_p2p = p2p,
+                           .is_async = request.async,
+                           .rank = partner,
+                           .group = getGroupUid(),
+                           .global_ranks = options_->global_ranks_in_group,
+                           .size = size_};
+  recorded(record, request.inputs, request.outputs, [&] {
+    work = c10::make_intrusive<WorkHCCL>(std::move(info), request.inputs, request.outputs, request.device);
+  });
   if (onCompletionHook_) {
     work->on_finished([hook = onCompletionHook_](WorkHCCL& finished) { hook(finished.info()); });
   }
@@ -188,7 +201,7 @@ void ProcessGroupHCCL::report_to_sanitizer(const Request& request, WorkHCCL& wor
 ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::launch(Request request, Body body) {
   ensure_communicator(request.device);
   Call call = request.call;
-  auto work = make_work(request, call);
+  auto work = make_work(request, call, /*peer=*/-1);
   if (sanitizer::on()) report_to_sanitizer(request, *work);
   auto task = [engine = engine(), work, call, timeout = timeout_for(request.timeout),
                body = std::move(body)]() mutable {
@@ -207,7 +220,7 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::transfer(Request request, int peer, 
   TORCH_CHECK(tag >= 0, "Tags must not be negative, but got ", tag, ".", suffix(ErrCode::VALUE));
   ensure_pair_communicator(request.device, peer);
   Call call = request.call;
-  auto work = make_work(request, call);
+  auto work = make_work(request, call, peer);
   if (sanitizer::on()) report_to_sanitizer(request, *work);
   call.deadline = Deadline(timeout_for(request.timeout));
   const HostMemory memory(request.op == OpType::SEND ? request.inputs : request.outputs);

@@ -140,7 +140,7 @@ class ProcessGroupHCCL final : public c10d::Backend {
 
   WorkPtr launch(Request request, Body body);
   WorkPtr transfer(Request request, int peer, int tag);
-  c10::intrusive_ptr<WorkHCCL> make_work(const Request& request, Call& call);
+  c10::intrusive_ptr<WorkHCCL> make_work(const Request& request, Call& call, int peer);
   // Tells the stream sanitizer what an operation about to start reads and writes, and `work` where that belongs.
   void report_to_sanitizer(const Request& request, WorkHCCL& work);
   std::chrono::milliseconds timeout_for(std::chrono::milliseconds asked) const;

@@ -51,7 +51,7 @@ def test_the_folder(folder) -> None:
     assert folder.name.startswith("worker_") and folder.name.endswith("_ascend_pt")
     names = {path.name for path in (folder / "ASCEND_PROFILER_OUTPUT").iterdir()}
     assert names == {
-        "api_statistic.csv", "communication.json", "kernel_details.csv", "memory_record.csv", "op_statistic.csv",
+        "api_statistic.csv", "communication.json", "communication_matrix.json", "kernel_details.csv", "memory_record.csv", "op_statistic.csv",
         "operator_details.csv", "operator_memory.csv", "step_trace_time.csv", "trace_view.json",
     }  # fmt: skip
     assert json.loads((folder / "profiler_info.json").read_text())["torch_npu_version"] == torch_npu.__version__
@@ -128,13 +128,26 @@ def test_memory(folder) -> None:
 
 
 def test_the_trace_has_a_track_for_each_stream(folder) -> None:
-    trace = json.loads((folder / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").read_text())
-    device = [e for e in trace["traceEvents"] if str(e.get("pid", "")).startswith("Ascend Hardware")]
-    tracks = {e["tid"] for e in device}
-    assert "Stream 0" in tracks and len(tracks) == 2
-    host = {e["name"]: e for e in trace["traceEvents"] if e.get("cat") == "cpu_op"}
-    addmm = [e for e in device if e["name"] == "aten::addmm"][-1]
-    assert addmm["ts"] == pytest.approx(host["aten::addmm"]["ts"], abs=1.0)
+    events = json.loads((folder / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").read_text())["traceEvents"]
+    (pid,) = (e["pid"] for e in events if e["name"] == "process_name" and e["args"]["name"] == "Ascend Hardware")
+    about = {e["name"]: e["args"] for e in events if e["pid"] == pid and e["ph"] == "M"}
+    assert about["process_labels"] == {"labels": "NPU 0"}
+    tracks = {e["tid"]: e["args"]["name"] for e in events if e["pid"] == pid and e["name"] == "thread_name"}
+    device = [e for e in events if e["pid"] == pid and e["ph"] == "X"]
+    assert tracks[0] == "Stream 0" and len(tracks) == 2 and {e["tid"] for e in device} == set(tracks)
+    assert {e["name"] for e in device if e["tid"] != 0} == {"aten::mul"}
+
+
+def test_arrows_lead_from_operators_to_their_kernels(folder) -> None:
+    events = json.loads((folder / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").read_text())["traceEvents"]
+    flows = [e for e in events if e.get("cat") == "async_npu"]
+    starts, ends = ({e["id"]: e for e in flows if e["ph"] == phase} for phase in "sf")
+    kernels = [e for e in events if e.get("cat") == "kernel"]
+    assert len(starts) == len(ends) == len(kernels) > 10
+    at = {(e["pid"], e["tid"], e["ts"]): e["name"] for e in events if e["ph"] == "X" and e.get("cat") in ("cpu_op", "kernel")}
+    for number, start in starts.items():
+        end = ends[number]
+        assert at[start["pid"], start["tid"], start["ts"]] == at[end["pid"], end["tid"], end["ts"]]
 
 
 def test_schedule() -> None:

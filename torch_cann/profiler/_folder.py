@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from torch_cann import version
-from torch_cann.profiler._records import Event, Memory, Recording, memory_of
+from torch_cann.profiler import _communication, _trace_view
+from torch_cann.profiler._intervals import difference, length, union
+from torch_cann.profiler._records import Event, Memory, Recording, memory_of, shapes_of
 from torch_cann.profiler.experimental_config import ProfilerLevel
 
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
@@ -35,10 +37,6 @@ def _table(path: Path, columns: str, rows: Iterable[Iterable[Any]]) -> None:
         writer.writerows(rows)
 
 
-def _shapes(event: Event) -> str:
-    return ";".join(",".join(map(str, shape)) for shape in event.shapes)
-
-
 def _kernel_type(event: Event) -> str:
     """The operator's name as kernels are called: aten::addmm -> Addmm."""
     return "".join(part.capitalize() for part in event.name.rpartition("::")[2].split("_"))
@@ -53,16 +51,22 @@ def _core(event: Event) -> str:
 
 
 def _kernel_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
+    """Of kernels and of communication, which belongs to no stream here."""
     last_end: dict[int, int] = {}
-    for number, event in enumerate(recording.kernels):
+    for number, event in enumerate(sorted((*recording.kernels, *recording.communication), key=lambda e: e.start)):
+        step = "" if event.step is None else event.step
+        if event.is_communication:
+            kind = f"hcom_{_communication.kind_of(event)}_"
+            yield [step, device, _ABSENT, _ABSENT, _ABSENT, event.name, kind, _ABSENT, "COMMUNICATION", _us(event.start),
+                   _us(event.duration), _us(0), *[_ABSENT] * 10]  # fmt: skip
+            continue
         waited = max(0, event.start - last_end.get(event.stream, event.start))
         last_end[event.stream] = event.end
         dtypes = ";".join(dtype.upper() for dtype in event.dtypes)
         yield [
-            "" if event.step is None else event.step, device, _ABSENT, number, event.stream, event.name,
-            _kernel_type(event), "static", _core(event), _us(event.start), _us(event.duration), _us(waited),
-            _ABSENT, _ABSENT, "NO", _shapes(event), dtypes, ";".join(["ND"] * len(event.shapes)), _ABSENT, _ABSENT,
-            _ABSENT, _ABSENT,
+            step, device, _ABSENT, number, event.stream, event.name, _kernel_type(event), "static", _core(event),
+            _us(event.start), _us(event.duration), _us(waited), _ABSENT, _ABSENT, "NO", shapes_of(event), dtypes,
+            ";".join(["ND"] * len(event.shapes)), _ABSENT, _ABSENT, _ABSENT, _ABSENT,
         ]  # fmt: skip
 
 
@@ -89,7 +93,7 @@ def _operator_rows(recording: Recording) -> Iterator[list[Any]]:
         total = device_time.get(id(event), 0)
         cores = _us(own) if _core(event) == "AI_CORE" else _us(0)
         yield [
-            event.name, _shapes(event), event.call_stack(), _us(event.duration - event.children_ns),
+            event.name, shapes_of(event), event.call_stack(), _us(event.duration - event.children_ns),
             _us(event.duration), _us(own), _us(total), cores, cores,
         ]  # fmt: skip
 
@@ -118,41 +122,25 @@ def _api_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
                f"{variance:.3f}"]  # fmt: skip
 
 
-def _merged(events: Iterable[Event]) -> list[tuple[int, int]]:
-    """The time covered by any of the events, as intervals that do not touch."""
-    intervals: list[tuple[int, int]] = []
-    for start, end in sorted((event.start, event.end) for event in events):
-        if intervals and start <= intervals[-1][1]:
-            intervals[-1] = (intervals[-1][0], max(end, intervals[-1][1]))
-        else:
-            intervals.append((start, end))
-    return intervals
-
-
-def _length(intervals: list[tuple[int, int]]) -> int:
-    return sum(end - start for start, end in intervals)
-
-
-def _overlap(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> int:
-    return sum(max(0, min(a_end, b_end) - max(a_start, b_start)) for a_start, a_end in a for b_start, b_end in b)
-
-
 def _step_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
     """Where the time of each step went; one row without a number when there are no steps."""
     spans = [(int(e.name.partition("#")[2]), e.start, e.end) for e in recording.steps]
     if not spans and recording.events:
         spans = [("", recording.events[0].start, max(event.end for event in recording.events))]
     for number, start, end in spans:
-        inside = [e for e in recording.events if start <= e.start < end]
-        computing = _merged(e for e in inside if e.is_kernel)
-        communication = _merged(e for e in inside if e.is_communication)
-        both = _overlap(computing, communication)
-        busy = _length(computing) + _length(communication) - both
-        first = min((e.start for e in inside if e.is_kernel or e.is_communication), default=end)
-        exposed = _length(communication) - both
+        kernels, operations = ([e for e in some if start <= e.start < end]
+                               for some in (recording.kernels, recording.communication))  # fmt: skip
+        computing, communication = recording.covered_by(kernels), recording.covered_by(operations)
+        busy = union([*computing, *communication])
+        exposed = length(difference(communication, computing))
+        # The pipeline's bubble: nothing to do until an earlier stage has sent something.
+        receiving = recording.covered_by(e for e in operations if e.name.startswith("hccl:recv"))
+        bubble = length(difference(receiving, computing))
+        first = busy[0][0] if busy else end
         yield [
-            device, number, _us(_length(computing)), _us(exposed), _us(both), _us(_length(communication)),
-            _us(max(0, end - start - busy)), _us(end - start), _us(0), _us(exposed), _us(first - start),
+            device, number, _us(length(computing)), _us(exposed), _us(length(communication) - exposed),
+            _us(length(communication)), _us(max(0, end - start - length(busy))), _us(max(0, end - start - bubble)),
+            _us(bubble), _us(max(0, exposed - bubble)), _us(first - start),
         ]  # fmt: skip
 
 
@@ -194,59 +182,6 @@ _OPERATOR_MEMORY_COLUMNS = (
 )
 
 
-def _communication_times(start_us: float, elapsed_ms: float) -> dict[str, float]:
-    """Waiting for late ranks and moving bytes are not told apart: all of it counts as transit."""
-    return {
-        "Start Timestamp(us)": start_us,
-        "Elapse Time(ms)": elapsed_ms,
-        "Transit Time(ms)": elapsed_ms,
-        "Wait Time(ms)": 0.0,
-        "Synchronization Time(ms)": 0.0,
-        "Idle Time(ms)": 0.0,
-        "Wait Time Ratio": 0.0,
-        "Synchronization Time Ratio": 0.0,
-    }
-
-
-def _communication(recording: Recording) -> dict[str, Any]:
-    """Time of each collective and message, by step."""
-    steps: dict[str, Any] = {}
-    for number, event in enumerate(recording.communication):
-        step = steps.setdefault("step" if event.step is None else f"step{event.step}", {"p2p": {}, "collective": {}})
-        operation = event.name.removeprefix("hccl:")
-        kind = "p2p" if operation.startswith(("send", "recv", "isend", "irecv")) else "collective"
-        step[kind][f"hcom_{operation}__{number}"] = {
-            "Communication Time Info": _communication_times(event.start / 1000, event.duration / 1e6),
-            "Communication Bandwidth Info": {},
-        }
-    for step in steps.values():
-        for operations in step.values():
-            if operations:
-                every = [operation["Communication Time Info"] for operation in operations.values()]
-                operations["Total Op Info"] = {
-                    "Communication Time Info": _communication_times(
-                        every[0]["Start Timestamp(us)"], sum(times["Elapse Time(ms)"] for times in every)
-                    ),
-                    "Communication Bandwidth Info": {},
-                }
-    return steps
-
-
-def _add_device_tracks(trace: dict[str, Any], recording: Recording, device: int) -> None:
-    """Adds one track for each stream, and one for communication, to PyTorch's trace of the host."""
-    base = trace.get("baseTimeNanoseconds", 0)
-    pid, communication = f"Ascend Hardware (device {device})", "Communication"
-    tracks: dict[Any, str] = {}
-    for event in (*recording.kernels, *recording.communication):
-        track = communication if event.is_communication else event.stream
-        tracks[track] = track if isinstance(track, str) else f"Stream {track}"
-        trace["traceEvents"].append(
-            {"ph": "X", "cat": "kernel", "name": event.name, "pid": pid, "tid": tracks[track],
-             "ts": (event.start - base) / 1000, "dur": event.duration / 1000,
-             "args": {"Input Shapes": _shapes(event), "Step": event.step}}  # fmt: skip
-        )
-
-
 def write(folder: Path, recording: Recording, level: ProfilerLevel | None) -> None:
     """Completes ``folder``, which holds the trace of PyTorch. Without a level no tables are written."""
     device, output = torch.npu.current_device(), folder / OUTPUT
@@ -255,18 +190,21 @@ def write(folder: Path, recording: Recording, level: ProfilerLevel | None) -> No
     (folder / f"profiler_info{'' if rank < 0 else f'_{rank}'}.json").write_text(
         json.dumps({"rank_id": rank, "torch_npu_version": version.TORCH_NPU, "torch_cann_version": version.__version__})
     )
-    (folder / "profiler_metadata.json").write_text(json.dumps({"simulated": True}))
+    metadata = {"simulated": True, "parallel_group_info": _communication.groups()}
+    (folder / "profiler_metadata.json").write_text(json.dumps(metadata))
     if level is None:
         return
     trace = json.loads((output / TRACE).read_text(encoding="utf-8"))
-    _add_device_tracks(trace, recording, device)
+    _trace_view.add_device_tracks(trace, recording, device)
     (output / TRACE).write_text(json.dumps(trace), encoding="utf-8")
     _table(output / "operator_details.csv", _OPERATOR_COLUMNS, _operator_rows(recording))
     _table(output / "kernel_details.csv", _KERNEL_COLUMNS, _kernel_rows(recording, device))
     _table(output / "step_trace_time.csv", _STEP_COLUMNS, _step_rows(recording, device))
     memory = memory_of(trace, recording)
     if memory:
-        columns = "Component|Timestamp(us)|Total Allocated(MB)|Total Reserved(MB)|Total Active(MB)|Stream Ptr|Device Type"
+        columns = (
+            "Component|Timestamp(us)|Total Allocated(MB)|Total Reserved(MB)|Total Active(MB)|Stream Ptr|Device Type"
+        )
         _table(output / "memory_record.csv", columns, _memory_rows(memory))
         _table(output / "operator_memory.csv", _OPERATOR_MEMORY_COLUMNS, _operator_memory_rows(memory))
     if level not in _DETAILED:
@@ -275,4 +213,8 @@ def write(folder: Path, recording: Recording, level: ProfilerLevel | None) -> No
     _table(output / "op_statistic.csv", columns, _statistic_rows(recording, device))
     columns = "Device_id|Level|API Name|Time(us)|Count|Avg(us)|Min(us)|Max(us)|Variance"
     _table(output / "api_statistic.csv", columns, _api_rows(recording, device))
-    (output / "communication.json").write_text(json.dumps(_communication(recording), indent=1))
+    for name, make in (
+        ("communication", _communication.communication),
+        ("communication_matrix", _communication.communication_matrix),
+    ):
+        (output / f"{name}.json").write_text(json.dumps(make(recording), indent=1))

@@ -117,8 +117,8 @@ def tensorboard_trace_handler(
         now = time.time()
         stamp = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{int(now * 1000) % 1000:03d}"
         folder = base / f"{worker}_{stamp}_ascend_pt"
-        recording = prof._recording() if isinstance(prof, _NpuActions) else Recording.of(
-            prof.profiler.kineto_results.events()
+        recording = (
+            prof._recording() if isinstance(prof, _NpuActions) else Recording.of(prof.profiler.kineto_results.events())
         )
         level = getattr(prof, "experimental", _ExperimentalConfig()).profiler_level
         output = folder / _folder.OUTPUT

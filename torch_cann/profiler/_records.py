@@ -8,12 +8,40 @@ from typing import Any
 
 import torch
 
+from torch_cann.profiler._intervals import Intervals, union
+
 SET_STREAM = "npu::set_stream"  # see torch_cann/npu/streams.py
 COMMUNICATION = "hccl:"
+_PARAMETERS = "record_param_comms"  # see csrc/distributed/comms_record.h
 _STEP = re.compile(r"ProfilerStep#(\d+)")
 _NPU = 20  # c10::DeviceType::PrivateUse1
+_COLLECTIVES = ("c10d", "_c10d_functional")  # what runs for these has events of its own
 # Operators that only make or describe memory: no kernel runs for them on hardware either.
 _NO_KERNEL = {"aten::empty", "aten::empty_strided", "aten::resize_", "aten::set_", "aten::detach", "aten::detach_"}
+
+
+# Bytes of an element, by the names of c10.
+_BYTES = {
+    name: size
+    for size, names in {
+        1: "Byte Char Bool Float8_e5m2 Float8_e4m3fn", 2: "Short Half BFloat16 UInt16", 4: "Int Float UInt32 ComplexHalf",
+        8: "Long Double UInt64 ComplexFloat", 16: "ComplexDouble",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a collective or transfer moves between whom. Ranks are global ones."""
+
+    group: str
+    sequence: int  # counts the operations of the group, transfers apart; the same on all ranks
+    me: int
+    ranks: tuple[int, ...]
+    partner: int  # of a transfer, or the root; -1 if there is none
+    sent_bytes: int
+    received_bytes: int
 
 
 @dataclass
@@ -33,6 +61,7 @@ class Event:
     inside_kernel: bool = False
     stream: int = 0
     step: int | None = None
+    message: Message | None = None
 
     @property
     def duration(self) -> int:
@@ -60,6 +89,11 @@ class Event:
         return ";\n".join(frames)
 
 
+def shapes_of(event: Event) -> str:
+    """As tables and trace show them: "16,64;64,32"."""
+    return ";".join(",".join(map(str, shape)) for shape in event.shapes)
+
+
 @dataclass(frozen=True)
 class Memory:
     """A block taken (bytes above 0) or given back at ``time`` ns, and the card's totals then, in bytes."""
@@ -79,6 +113,8 @@ def _runs_a_kernel(name: str) -> bool:
     if name in _NO_KERNEL:
         return False
     namespace, _, operator = name.partition("::")
+    if namespace in _COLLECTIVES:
+        return False
     packet = getattr(getattr(torch.ops, namespace, None), operator, None) if operator.isidentifier() else None
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return False
@@ -114,6 +150,38 @@ def _place(events: list[Event], steps: list[Event]) -> None:
             event.step = int(_STEP.match(steps[position].name)[1])
 
 
+def _ranks_of(meta: dict[str, str]) -> tuple[int, ...]:
+    """Of the group that ``meta`` is about, while it exists if PyTorch's description does not say."""
+    size, start, stride = (int(meta.get(key, -1)) for key in ("Group size", "Global rank start", "Global rank stride"))
+    if stride > 0 or size == 1:
+        return tuple(start + i * stride for i in range(size))
+    groups = torch.distributed.distributed_c10d._world.pg_names.items()
+    name = meta["Process Group Name"].strip('"')
+    found = next((group for group, known in groups if known == name), None)
+    return tuple(range(size)) if found is None else tuple(torch.distributed.get_process_group_ranks(found))
+
+
+def _message(meta: dict[str, str]) -> Message:
+    ranks, place = _ranks_of(meta), int(meta["Rank"])
+    element = _BYTES.get(meta["dtype"].strip('"'), 1)
+    return Message(
+        meta["Process Group Name"].strip('"'), int(meta.get("Seq", 0)), torch.distributed.get_rank(), ranks,
+        ranks[place] if 0 <= place < len(ranks) else -1,
+        element * int(meta["In msg nelems"]), element * int(meta["Out msg nelems"]),
+    )  # fmt: skip
+
+
+def _add_messages(events: list[Event], parameters: list[tuple[int, int, dict[str, str]]]) -> None:
+    """Gives each operation of a thread what PyTorch's event round its start tells of it. Both are sorted by start."""
+    position = 0
+    for event in events:
+        if event.is_communication:
+            while position < len(parameters) and parameters[position][1] < event.start:
+                position += 1
+            if position < len(parameters) and parameters[position][0] <= event.start:
+                event.message = _message(parameters[position][2])
+
+
 @dataclass
 class Recording:
     events: list[Event] = field(default_factory=list)
@@ -131,24 +199,41 @@ class Recording:
     def communication(self) -> list[Event]:
         return [event for event in self.events if event.is_communication]
 
+    @staticmethod
+    def covered_by(events: Iterable[Event]) -> Intervals:
+        """The time in which any of ``events`` runs."""
+        return union((event.start, event.end) for event in events)
+
     @classmethod
     def of(cls, kineto_events: Iterable[Any]) -> "Recording":
         threads: dict[int, list[Event]] = {}
+        parameters: dict[int, list[tuple[int, int, dict[str, str]]]] = {}
         for raw in kineto_events:
             if raw.is_hidden_event() or raw.name() == "[memory]":
                 continue
+            if raw.name() == _PARAMETERS:
+                about = (raw.start_ns(), raw.end_ns(), raw.extra_meta())
+                parameters.setdefault(raw.start_thread_id(), []).append(about)
+                continue
             threads.setdefault(raw.start_thread_id(), []).append(
                 Event(
-                    raw.name(), raw.start_ns(), raw.end_ns(), raw.start_thread_id(), list(raw.shapes()),
-                    list(raw.dtypes()), raw.is_python_function(), raw.is_user_annotation(),
+                    raw.name(),
+                    raw.start_ns(),
+                    raw.end_ns(),
+                    raw.start_thread_id(),
+                    list(raw.shapes()),
+                    list(raw.dtypes()),
+                    raw.is_python_function(),
+                    raw.is_user_annotation(),
                 )
             )
         everything = [event for events in threads.values() for event in events]
         steps = sorted((e for e in everything if _STEP.match(e.name)), key=lambda e: e.start)
-        for events in threads.values():
+        for thread, events in threads.items():
             events.sort(key=lambda e: (e.start, -e.end))
             _nest(events)
             _place(events, steps)
+            _add_messages(events, sorted(parameters.get(thread, []), key=lambda about: about[0]))
         everything.sort(key=lambda e: e.start)
         return cls(everything, steps)
 
@@ -170,8 +255,13 @@ def memory_of(trace: dict[str, Any], recording: Recording) -> list[Memory]:
         running = [operator for operator in running if operator.end > time]
         records.append(
             Memory(
-                time, args["Addr"], args["Bytes"], args["Device Id"], args["Total Allocated"], args["Total Reserved"],
+                time,
+                args["Addr"],
+                args["Bytes"],
+                args["Device Id"],
+                args["Total Allocated"],
+                args["Total Reserved"],
                 running[-1].name if running else "",
-            )  # fmt: skip
+            )
         )
     return records
