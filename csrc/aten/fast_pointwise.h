@@ -69,9 +69,10 @@ struct Binary {
     const auto s = number(b);
     return s.has_value() && unary(result, kScalarOp, a, *s);
   }
+  // mul_(number), which the CPU computes as number * a, the number in a's dtype; elsewhere it keeps its precision.
   static bool run(at::Tensor& a, const at::Scalar& b) {
     const auto s = number(b);
-    return s.has_value() && unary_inplace(kScalarOp, a, *s);
+    return s.has_value() && unary_inplace(kScalarOp, a, rounded(*s, a));
   }
 };
 

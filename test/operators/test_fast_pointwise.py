@@ -26,6 +26,8 @@ _FUNCTIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "mul": lambda a, b: a * b,
     "mul number": lambda a, b: a * 0.3,
     "mul_ number": lambda a, b: a.clone().mul_(1.3),
+    "mul.Scalar": lambda a, b: torch.ops.aten.mul.Scalar(a, 1.3),
+    "mul_.Scalar": lambda a, b: torch.ops.aten.mul_.Scalar(a.clone(), 1.3),  # what C++ calls: another rounding
     "div": lambda a, b: a / b,
     "div number": lambda a, b: a / 3.3,
     "div_": lambda a, b: a.clone().div_(b),
