@@ -45,13 +45,11 @@ def plan(soc: str, servers: int, **options: str | int | float) -> Planned:
     Raises:
         RuntimeError: if npu-plan has no answer; its sentence is the message.
     """
-    line = next(n for n, text in enumerate(WORKLOAD.read_text().splitlines(), 1) if "trainer.train(" in text)
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         command = [sys.executable, "-m", "npu_plan", "run", "--soc", soc, "--nnodes", str(servers)]
         command += ["--nproc-per-node", str(CARDS), "--json", str(answer), "--no-mirror-check"]
-        # The trainer looks at the norm of the gradients, which a dry run does not know.
-        command += ["--assume", f"{WORKLOAD.name}:{line}=1.0", str(WORKLOAD)]
+        command += [str(WORKLOAD)]
         command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode not in (0, _DOES_NOT_FIT):

@@ -91,9 +91,9 @@ def train_by_recipes(args: argparse.Namespace, model: nn.Sequential, batches: li
     """The same by configuration."""
     from cann.recipes.train import AdvancedTrainer
 
-    model.to_empty(device="npu")
     parallel = {"strategy": args.parallel}
     if args.parallel == "pipeline":
+        model.to_empty(device="npu")
         parallel |= {"stages": dist.get_world_size(), "micro_batches": args.micro_batches}
     if args.parallel == "ddp":
         parallel["compression"] = args.compression

@@ -292,3 +292,17 @@ def test_refusals(options, message: str) -> None:
 def test_strategies_that_need_ranks_say_so(strategy: str) -> None:
     with pytest.raises(RuntimeError, match="start the script with torchrun"):
         trained(parallel_config={"strategy": strategy})
+
+
+def test_weights_on_the_meta_device_need_a_module_that_fills_them() -> None:
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = nn.Parameter(torch.ones(8, device="meta"))
+
+        def forward(self, x):
+            return x * self.factor
+
+    model = nn.Sequential(Scale(), nn.Linear(8, 4, device="meta"))
+    with pytest.raises(ValueError, match=r"Scale has weights or buffers on the meta device, but no reset_parameters"):
+        AdvancedTrainer(model, torch.optim.SGD(model.parameters()), [])

@@ -27,6 +27,8 @@ class Residual:
 
     def add_to(self, flat: torch.Tensor) -> None:
         if self._store is not None and self._key in self._store:
+            # From a checkpoint it is on the host.
+            self._store[self._key] = self._store[self._key].to(flat.device)
             flat += self._store[self._key]
 
     def keep(self, wanted: torch.Tensor, sent: torch.Tensor) -> None:

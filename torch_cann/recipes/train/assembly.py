@@ -55,7 +55,13 @@ def assemble(
         arguments["opt_level"] = "O1"  # the sharded float32 parameters are the masters
     precision = AutoMixedPrecision(**arguments, device=device, clip_norm=clip_norm, process_group=strategy.model_group)
     stage = memory.zero_stage if memory.zero_stage is not None else 3 if parallel.strategy == "fsdp" else 0
-    savings = MemoryOptimizer(zero_stage=stage, **{name: getattr(memory, name) for name in _FOR_MEMORY_OPTIMIZER})
+    gathers_16_bits = parallel.strategy == "fsdp" and amp.enabled and amp.opt_level == "O2"
+    savings = MemoryOptimizer(
+        zero_stage=stage,
+        gather_dtype=amp.dtype if gathers_16_bits else None,
+        keep_fp32=amp.keep_fp32,
+        **{name: getattr(memory, name) for name in _FOR_MEMORY_OPTIMIZER},
+    )
     accumulation = GradientAccumulation(memory.accumulation_steps)
     allocator = None
     if memory.max_memory_utilization is not None:

@@ -10,6 +10,7 @@ from torch import nn
 from torch_cann.recipes.train import _checks
 from torch_cann.recipes.train.checkpointing import apply_checkpointing
 from torch_cann.recipes.train.optimizer_states import FORMS, CompactOptimizerState
+from torch_cann.recipes.train.precision_levels import sensitive_modules
 from torch_cann.recipes.train.saved_activations import COMPRESSIONS, SavedActivations
 from torch_cann.recipes.train.zero import STAGES, shard_model, shard_optimizer
 
@@ -30,6 +31,11 @@ class MemoryOptimizer:
             True is "int8", since after mixed precision there is nothing to gain from 16 bits; False leaves them.
         activation_offload: saved activations go to pinned host memory until backward.
         zero_stage: 0 none; with ranks 1 spreads optimizer state, 2 gradients too, 3 parameters too.
+        gather_dtype: at stages 2 and 3 parameters are gathered and computed with in this dtype, "float16" or
+            "bfloat16"; the shards stay what they are, and gradients are summed in float32. None gathers the shards'
+            own dtype.
+        keep_fp32: with gather_dtype, types of modules or patterns of their names that are gathered as they are, beside
+            the norms.
         optimizer_state: "float32", "bfloat16" or "host" between steps.
         min_bytes: smaller activations are left as they are.
 
@@ -45,6 +51,8 @@ class MemoryOptimizer:
         layers: type | str | Iterable[type | str] | None = None,
         activation_offload: bool = False,
         zero_stage: int = 0,
+        gather_dtype: torch.dtype | str | None = None,
+        keep_fp32: Iterable[type | str] = (),
         optimizer_state: str = "float32",
         min_bytes: int = 4096,
     ) -> None:
@@ -55,22 +63,33 @@ class MemoryOptimizer:
         self.compression = _checks.one_of("activation_compression", activation_compression, ("", *COMPRESSIONS)) or None
         self.offload = bool(activation_offload)
         self.zero_stage = _checks.one_of("zero_stage", zero_stage, STAGES)
+        self.gather_dtype = None
+        if gather_dtype is not None:
+            self.gather_dtype = _checks.float_dtype("gather_dtype", gather_dtype, (torch.float16, torch.bfloat16))
+        self.keep_fp32 = [keep_fp32] if isinstance(keep_fp32, (str, type)) else list(keep_fp32)
         self.optimizer_state = _checks.one_of("optimizer_state", optimizer_state, FORMS)
         self._min_bytes = _checks.whole("min_bytes", min_bytes, 0)
         self._saved: SavedActivations | None = None
         self._compact: CompactOptimizerState | None = None
 
     def prepare(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        device: torch.device | None = None,
     ) -> tuple[nn.Module, torch.optim.Optimizer | None]:
         """Applies the switches. ``model`` is changed in place; the optimizer is another one at zero_stage 1.
 
-        ``model`` is on its device already. Ranks are those of the default process group.
+        ``model`` is on its device already; with ``device`` stages 2 and 3 bring it there, layer by layer. Ranks are
+        those of the default process group.
         """
         if self.checkpointing:
             apply_checkpointing(model, self.checkpointing, layers=self.layers)
         if self.zero_stage >= 2:
-            shard_model(model, optimizer, self.zero_stage)
+            kept = sensitive_modules(model, "O2", self.keep_fp32) if self.gather_dtype else {}
+            shard_model(
+                model, optimizer, self.zero_stage, gather_dtype=self.gather_dtype, kept=kept.values(), device=device
+            )
         elif self.zero_stage == 1 and optimizer is not None:
             optimizer = shard_optimizer(optimizer)
         self.watch(model, optimizer)

@@ -202,7 +202,7 @@ class AutoMixedPrecision:
         skipped = scaling and self.loss_scale < scale
         if self._masters and not skipped:
             self._masters.write_back()
-        report = StepReport(skipped, scale, norm.item(), meter.ratio() if meter else None)
+        report = StepReport(skipped, scale, norm.detach(), meter.ratio() if meter else None)
         self.monitor.add(report)
         return report
 

@@ -11,6 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
+from torch_cann.recipes.train._device import bring
 from torch_cann.recipes.train.accumulation import synchronising
 from torch_cann.recipes.train.compression import CompressedCommunicator
 from torch_cann.recipes.train.config import ConfigError, ParallelConfig
@@ -57,12 +58,17 @@ class SingleDevice:
         self, model: nn.Module, optimizer: torch.optim.Optimizer, amp: AutoMixedPrecision, memory: MemoryOptimizer
     ) -> torch.optim.Optimizer:
         """Brings the model to its cards and applies precision and memory switches; returns the optimizer to step."""
-        model.to(self.device)
+        self.bring(model, optimizer)
         self.shard(model, optimizer)
         amp.prepare(model, optimizer)
-        _, prepared = memory.prepare(model, optimizer)
+        _, prepared = memory.prepare(model, optimizer, self.device)
         self.module = self.wrap(model)
         return prepared
+
+    def bring(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Moves the model to this rank's card."""
+        with rebound(model, optimizer):
+            bring(model, self.device)
 
     def shard(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Replaces parameters by shards of them, before anything else is done to the model."""
@@ -140,7 +146,10 @@ class DataParallel(SingleDevice):
 
 
 class FullySharded(DataParallel):
-    """FSDP2; the memory configuration's ZeRO stage shards the model."""
+    """FSDP2; the memory configuration's ZeRO stage shards the model, and brings it to the cards."""
+
+    def bring(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Not yet: no card need hold the whole model."""
 
     def wrap(self, model: nn.Module) -> Any:
         return model

@@ -22,7 +22,7 @@ from torch_cann.recipes.train.loader_position import LoaderPosition, shared_load
 from torch_cann.recipes.train.losses import LossFunction, default_loss
 from torch_cann.recipes.train.run_log import RunLog
 from torch_cann.recipes.train.schedules import SCHEDULES, Schedule
-from torch_cann.recipes.train.shutdown import GracefulShutdown
+from torch_cann.recipes.train.shutdown import GracefulShutdown, StopVote
 from torch_cann.recipes.train.training_monitor import StepReport
 
 
@@ -51,7 +51,8 @@ class AdvancedTrainer:
     model's keyword arguments, and its output has the loss. Under torchrun call init_process_group() first.
 
     Args:
-        model: on any device; it is moved, and changed in place.
+        model: on any device; it is moved, and changed in place. Weights on the meta device are filled on the cards by
+            their modules' reset_parameters().
         optimizer: of the model's parameters.
         train_loader: any iterable of batches. Ranks that share the data need an OptimizedDataLoader, which is told its
             share, a DistributedSampler, or an IterableDataset that shares by itself.
@@ -183,11 +184,12 @@ class AdvancedTrainer:
     def _epochs(self, epochs: int, max_steps: int | None, log_interval: int, shutdown: GracefulShutdown) -> bool:
         """Runs to the end; True if a signal ended it before."""
         self.model.train()
+        stopping = StopVote(self.device)
         while self.epoch < epochs and (max_steps is None or self.step < max_steps):
             self._hooks.call("epoch_start", self, {"epoch": self.epoch})
             for group in self.accumulation.groups(self.train_batches.epoch(self.epoch)):
                 self._one_step(group, log_interval)
-                if self._agreed(shutdown.requested):
+                if stopping(shutdown.requested):
                     self.log.say(f"step {self.step:6d}  stopping, as asked by a signal")
                     return True
                 if max_steps is not None and self.step >= max_steps:
@@ -224,14 +226,6 @@ class AdvancedTrainer:
             total += self.strategy.backward(batch, weight, last, self.amp, self.memory).to(self.device)
         self.strategy.finish_gradients(self.optimizer)
         return total, self.amp.step(self.optimizer)
-
-    def _agreed(self, requested: bool) -> bool:
-        """Whether any rank was asked to stop: all then stop after the same step."""
-        if not dist.is_initialized() or dist.get_world_size() == 1:
-            return requested
-        flag = torch.tensor(float(requested), device=self.device)
-        dist.all_reduce(flag, dist.ReduceOp.MAX)
-        return bool(flag)
 
     def _end_of_epoch(self) -> None:
         if self._val_loader is not None and not self._validate_interval:

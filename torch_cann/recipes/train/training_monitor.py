@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
 from statistics import median
 
 import torch
@@ -11,22 +11,60 @@ from torch.distributed.tensor import DTensor
 _SAMPLE = 4096  # elements looked at in each parameter
 
 
-@dataclass(frozen=True)
 class StepReport:
-    """What one optimizer step did.
+    """What one optimizer step did. Scalars on a card stay there until they are asked for, so a step waits for none.
 
     Attributes:
         skipped: gradients were not finite, so the loss scale was lowered instead.
         loss_scale: the gradients' scale in this step; 1 without scaling.
-        gradient_norm: 2-norm of all gradients, unscaled, before clipping.
-        update_ratio: norm of the update over norm of the parameters, estimated from up to 4096 evenly spaced elements
-            of each; None in steps where it was not looked at.
     """
 
-    skipped: bool
-    loss_scale: float
-    gradient_norm: float
-    update_ratio: float | None = None
+    def __init__(
+        self,
+        skipped: bool,
+        loss_scale: float,
+        gradient_norm: float | torch.Tensor,
+        update_ratio: float | torch.Tensor | None = None,
+    ) -> None:
+        self.skipped, self.loss_scale = skipped, loss_scale
+        self._values = {"gradient_norm": gradient_norm, "update_ratio": update_ratio}
+
+    @property
+    def gradient_norm(self) -> float:
+        """2-norm of all gradients, unscaled, before clipping."""
+        self.read([self])
+        return self._values["gradient_norm"]
+
+    @property
+    def update_ratio(self) -> float | None:
+        """Norm of the update over norm of the parameters, estimated from up to 4096 evenly spaced elements of each.
+
+        None in steps where it was not looked at.
+        """
+        self.read([self])
+        return self._values["update_ratio"]
+
+    @staticmethod
+    def read(reports: Iterable["StepReport"]) -> None:
+        """Brings what is on cards to the host, with one copy for each card."""
+        waiting: dict[torch.device, list[tuple[StepReport, str, torch.Tensor]]] = {}
+        for report in reports:
+            for name, value in report._values.items():
+                if isinstance(value, torch.Tensor):
+                    waiting.setdefault(value.device, []).append((report, name, value))
+        for places in waiting.values():
+            numbers = torch.stack([value.float() for _, _, value in places]).tolist()
+            for (report, name, _), number in zip(places, numbers, strict=True):
+                report._values[name] = number
+
+    def state_dict(self) -> dict[str, float | None]:
+        """The constructor's arguments."""
+        return {
+            "skipped": self.skipped,
+            "loss_scale": self.loss_scale,
+            "gradient_norm": self.gradient_norm,
+            "update_ratio": self.update_ratio,
+        }
 
 
 def _sample(parameter: torch.Tensor) -> torch.Tensor:
@@ -42,13 +80,17 @@ class UpdateMeter:
         self._parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self._before = [_sample(p) for p in self._parameters]
 
-    def ratio(self) -> float:
-        """|update| / |parameters| over the sampled elements of this rank."""
-        update = weight = 0.0
-        for parameter, old in zip(self._parameters, self._before, strict=True):
-            update += float((_sample(parameter) - old).square().sum())
-            weight += float(old.square().sum())
-        return math.sqrt(update / weight) if weight else 0.0
+    def ratio(self) -> torch.Tensor:
+        """|update| / |parameters| over the sampled elements of this rank, a scalar on the first parameter's device."""
+        if not self._before:
+            return torch.zeros(())
+        home = self._before[0].device
+        pairs = [
+            torch.stack(((_sample(parameter) - old).square().sum(), old.square().sum())).to(home)
+            for parameter, old in zip(self._parameters, self._before, strict=True)
+        ]
+        update, weight = torch.stack(pairs).sum(0)
+        return torch.where(weight > 0, update / weight, 0.0).sqrt()
 
 
 class TrainingMonitor:
@@ -72,6 +114,7 @@ class TrainingMonitor:
 
     def advice(self) -> list[str]:
         """What is wrong and what to try, worst first; empty while all is well."""
+        StepReport.read(self.reports)
         return [text for rule in (self._loss, self._scale, self._norm, self._clipping, self._update) for text in rule()]
 
     def _loss(self) -> list[str]:
@@ -136,7 +179,8 @@ class TrainingMonitor:
         return []
 
     def state_dict(self) -> dict[str, list]:
-        return {"reports": [asdict(r) for r in self.reports], "losses": list(self.losses)}
+        StepReport.read(self.reports)
+        return {"reports": [r.state_dict() for r in self.reports], "losses": list(self.losses)}
 
     def load_state_dict(self, state: dict[str, list]) -> None:
         self.reports.clear()
