@@ -151,8 +151,9 @@ Algorithm AlgorithmChoice::choose(MeshOperation operation, size_t bytes, DataTyp
   const Algorithm wanted = asked ? *asked : automatic(operation, bytes, dtype, ranks);
   const bool only_direct = reduction == Reduction::kPremultipliedSum;
   const Algorithm algorithm = only_direct ? Algorithm::kDirect : possible(wanted, operation, ranks);
-  const bool small = bytes * static_cast<size_t>(ranks - 1) <= kWholeBytes;
-  const bool whole = operation == MeshOperation::kAllReduce && algorithm == Algorithm::kDirect && small;
+  // Between two ranks it takes no more bytes either.
+  const bool one_round = ranks == 2 || bytes * static_cast<size_t>(ranks - 1) <= kWholeBytes;
+  const bool whole = operation == MeshOperation::kAllReduce && algorithm == Algorithm::kDirect && one_round;
   return whole ? Algorithm::kWhole : algorithm;
 }
 

@@ -42,7 +42,8 @@ class AlgorithmChoice {
   // When nothing is asked for, direct: it has the fewest steps of those that send the least. Only among more than 8
   // ranks, where every rank would talk to very many, all_reduce takes tree up to 64 KiB, else halving-doubling or ring,
   // reduce_scatter and all_gather ring, broadcast tree; but not for 16-bit types, whose partial sums others than direct
-  // would round at every step. A direct all_reduce that would receive no more than 256 KiB in all is whole.
+  // would round at every step. A direct all_reduce of two ranks, or one that would receive no more than 256 KiB in all,
+  // is whole.
   Algorithm choose(MeshOperation operation, size_t bytes, DataType dtype, Reduction reduction, int ranks) const;
 
  private:

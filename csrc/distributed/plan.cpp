@@ -9,6 +9,9 @@ namespace {
 constexpr size_t kBlockBytes = size_t{1} << 20;
 constexpr size_t kKeptBytes = size_t{64} << 20;
 constexpr size_t kAlignment = 64;
+// Ticks that a round has to come in. With one, a peer would hear that it may send its next message only behind all of
+// this rank's own bytes, and its side of the link would lie idle meanwhile.
+constexpr size_t kRoundsAhead = 2;
 
 // A plan on its way.
 struct Running {
@@ -68,8 +71,8 @@ void Scratch::reset() {
 
 void run_plans(Transport& transport, const Call& call, size_t count, const std::function<Plan(size_t)>& make,
                const std::function<void(size_t)>& done) {
-  // At each tick one more plan starts, and every plan under way moves on by a step: rounds are finished in the order in
-  // which the tick before started them.
+  // At each tick one more plan starts, and a plan whose round was started kRoundsAhead ticks before moves on by a step:
+  // rounds are finished in the order in which they were started.
   std::vector<Running> plans(count);
   size_t finished = 0;
   for (size_t tick = 0; finished < count; ++tick) {
@@ -77,8 +80,11 @@ void run_plans(Transport& transport, const Call& call, size_t count, const std::
       plans[tick].plan = make(tick);
       if (!plans[tick].over()) plans[tick].start(transport, call);
     }
-    // Of plans that started earlier, the younger comes first, as it did when its round was started.
-    for (size_t i = std::min(tick, count); i-- > finished;) {
+    // Of plans that move on at a tick, the younger comes first, as it did when its round was started.
+    for (size_t age = kRoundsAhead; age <= tick; age += kRoundsAhead) {
+      const size_t i = tick - age;
+      if (i >= count) continue;
+      if (i < finished) break;
       if (plans[i].round) plans[i].finish();
       if (!plans[i].over()) plans[i].start(transport, call);
     }

@@ -12,8 +12,8 @@ namespace {
 // Below this many bytes an operation's cost is its number of steps between hosts, of which one mesh takes the fewest.
 constexpr size_t kTwoLevelBytes = 64 * 1024;
 // Of a chunk: large enough that a message's fixed cost is small, small enough that what is not overlapped is little.
-constexpr size_t kChunkBytes = size_t{4} << 20;
-constexpr size_t kMostChunks = 16;
+constexpr size_t kChunkBytes = size_t{1} << 20;
+constexpr size_t kMostChunks = 64;
 constexpr size_t kCacheLine = 64;
 
 size_t chunks_of(size_t bytes) { return std::clamp<size_t>(bytes / kChunkBytes, 1, kMostChunks); }
