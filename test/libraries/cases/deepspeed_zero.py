@@ -1,6 +1,6 @@
 """deepspeed: ZeRO in bf16 on all ranks of the launcher, the stages that the arguments name.
 
-Stage 3 adds norms of gradients in float64, which hccl refuses to reduce, as on 910B hardware.
+Stage 3 adds norms of gradients in float64, which hccl refuses to reduce on 910B, as on hardware; Ascend910_95 can.
 """
 
 import sys
