@@ -68,6 +68,7 @@ _OPERATORS: dict[str, _Case] = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), ((1, 8, 256, 64),) * 3,
     ),
     "layer_norm 512x768": (lambda x, w, b: F.layer_norm(x, (768,), w, b), ((512, 768), (768,), (768,))),
+    "layer_norm 2048x768": (lambda x, w, b: F.layer_norm(x, (768,), w, b), ((2048, 768), (768,), (768,))),
     "rms_norm 512x768": (lambda x, w: F.rms_norm(x, (768,), w), ((512, 768), (768,))),
     "batch_norm 16x64x32x32": (
         lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), ((16, 64, 32, 32), (64,), (64,)),
@@ -75,6 +76,11 @@ _OPERATORS: dict[str, _Case] = {
     "gelu 512x3072": (F.gelu, ((512, 3072),)),
     "silu 512x3072": (F.silu, ((512, 3072),)),
     "softmax 8x256x256": (lambda x: F.softmax(x, -1), ((8, 256, 256),)),
+    "softmax 64x256x256": (lambda x: F.softmax(x, -1), ((64, 256, 256),)),
+    "log_softmax 1024x4096": (lambda x: F.log_softmax(x, -1), ((1024, 4096),)),
+    "embedding 2048 of 32000x768": (
+        lambda table: F.embedding(torch.arange(2048, device=table.device), table), ((32000, 768),),
+    ),
     "cross_entropy 512x8192": (
         lambda x: F.cross_entropy(x, torch.arange(512, device=x.device)), ((512, 8192),),
     ),

@@ -5,6 +5,7 @@
 
 #include "aten/fused/attention.h"
 #include "aten/fused/cross_entropy.h"
+#include "aten/fused/embedding.h"
 #include "aten/kernel_choice.h"
 #include "aten/npu/families.h"
 #include "aten/npu/registry.h"
@@ -86,6 +87,7 @@ void register_operators() {
     register_direct_nn(aten);
     register_direct_foreach(aten);
     register_fused_attention(aten);
+    register_fused_embedding(aten);
     register_fused_foreach(aten);
     register_fused_gradients(aten);
     register_fused_normalizations(aten);

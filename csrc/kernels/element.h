@@ -17,4 +17,6 @@ struct Half {
 enum class Element { kFloat32, kBFloat16, kFloat16 };
 inline constexpr int kElements = 3;
 
+constexpr int64_t bytes_of(Element element) { return element == Element::kFloat32 ? 4 : 2; }
+
 }  // namespace cann::kernels

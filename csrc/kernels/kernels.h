@@ -19,7 +19,9 @@
 #include "kernels/optimizer.h"
 #include "kernels/pointwise.h"
 #include "kernels/reduction.h"
+#include "kernels/rotary.h"
 #include "kernels/softmax.h"
+#include "kernels/swiglu.h"
 #include "sim/env.h"
 
 namespace cann::kernels {
@@ -35,7 +37,9 @@ struct Kernels {
   const OptimizerKernels* optimizer;
   const PointwiseKernels* pointwise;
   const ReductionKernels* reduction;
+  const RotaryKernels* rotary;
   const SoftmaxKernels* softmax;
+  const SwigluKernels* swiglu;
   const ConversionKernels* conversion;
 };
 

@@ -5,13 +5,15 @@
 namespace cann::kernels::CANN_KERNEL_SET {
 namespace {
 
-double mean_of(const float* x, int64_t n) {
+template <class T>
+double mean_of(const T* x, int64_t n) {
   return sum_over(
              n, [=](auto read) __attribute__((always_inline)) { return read(x); }) /
          (double)n;
 }
 
-double squares_about(const float* x, int64_t n, float mean) {
+template <class T>
+double squares_about(const T* x, int64_t n, float mean) {
   const Vec center = broadcast(mean);
   return sum_over(
       n, [=](auto read) __attribute__((always_inline)) {
@@ -20,7 +22,10 @@ double squares_about(const float* x, int64_t n, float mean) {
       });
 }
 
-void layer_norm_rows(float* y, float* mean, float* rstd, const float* x, const LayerNorm& norm, int64_t rows) {
+template <class T>
+void layer_norm_rows(void* y_, float* mean, float* rstd, const void* x_, const LayerNorm& norm, int64_t rows) {
+  T* y = static_cast<T*>(y_);
+  const T* x = static_cast<const T*>(x_);
   const int64_t n = norm.columns;
   const float *weight = norm.weight, *bias = norm.bias;
   for (int64_t row = 0; row < rows; ++row, x += n, y += n) {
@@ -39,57 +44,78 @@ void layer_norm_rows(float* y, float* mean, float* rstd, const float* x, const L
   }
 }
 
-void layer_norm_backward_rows(float* dx, const float* dy, const float* x, const float* mean, const float* rstd,
-                              const LayerNorm& norm, int64_t rows) {
+// Both sums that dx needs of each of kRows rows, while the parameters' gradients of these rows are added to `to`.
+template <class T, int kRows>
+CANN_INLINE void add_up_rows(const LayerNormGradients& to, const T* dy, const T* x, const LayerNorm& norm,
+                             const Vec (&center)[kRows], const Vec (&scale)[kRows], Vec (&sum)[kRows],
+                             Vec (&product)[kRows]) {
   const int64_t n = norm.columns;
   const float* weight = norm.weight;
-  for (int64_t row = 0; row < rows; ++row, x += n, dy += n, dx += n) {
-    const Vec center = broadcast(norm.centered ? mean[row] : 0.0f), scale = broadcast(rstd[row]);
-    const auto weighted = [=](auto read) __attribute__((always_inline)) {
-      const Vec g = read(dy);
-      return weight != nullptr ? g * read(weight) : g;
-    };
-    const Vec average = norm.centered ? broadcast((float)(sum_over(n, weighted) / (double)n)) : Vec{};
-    const Vec slope = broadcast((float)(sum_over(
-                                            n, [=
-    ](auto read) __attribute__((always_inline)) { return weighted(read) * ((read(x) - center) * scale); }) /
-                                        (double)n));
+  float *dweight = to.dweight, *dbias = to.dbias;
+  for_each_vector(
+      n, [&](auto read, auto write) __attribute__((always_inline)) {
+        const Vec w = weight != nullptr ? read(weight) : broadcast(1.0f);
+        Vec dw = dweight != nullptr ? read(dweight) : Vec{}, db = dbias != nullptr ? read(dbias) : Vec{};
+        for (int r = 0; r < kRows; ++r) {
+          const Vec g = read(dy + r * n), h = (read(x + r * n) - center[r]) * scale[r], gw = g * w;
+          dw = fma(g, h, dw);
+          db += g;
+          sum[r] += gw;
+          product[r] = fma(gw, h, product[r]);
+        }
+        if (dweight != nullptr) write(dweight, dw);
+        if (dbias != nullptr) write(dbias, db);
+      });
+}
+
+template <class T, int kRows>
+CANN_INLINE void layer_norm_backward_group(const LayerNormGradients& to, const T* dy, const T* x, const float* mean,
+                                           const float* rstd, const LayerNorm& norm, int64_t row) {
+  const int64_t n = norm.columns;
+  const float* weight = norm.weight;
+  Vec center[kRows], scale[kRows], sum[kRows] = {}, product[kRows] = {};
+  for (int r = 0; r < kRows; ++r) {
+    center[r] = broadcast(norm.centered ? mean[row + r] : 0.0f);
+    scale[r] = broadcast(rstd[row + r]);
+  }
+  add_up_rows<T, kRows>(to, dy, x, norm, center, scale, sum, product);
+  if (to.dx == nullptr) return;
+  for (int r = 0; r < kRows; ++r, dy += n, x += n) {
+    T* dx = static_cast<T*>(to.dx) + r * n;
+    const Vec c = center[r], s = scale[r], slope = broadcast(-sum_lanes(product[r]) / (float)n),
+              average = norm.centered ? broadcast(sum_lanes(sum[r]) / (float)n) : Vec{};
     for_each_vector(
         n, [=](auto read, auto write) __attribute__((always_inline)) {
-          const Vec normal = (read(x) - center) * scale;
-          write(dx, (weighted(read) - average - normal * slope) * scale);
+          const Vec g = weight != nullptr ? read(dy) * read(weight) : read(dy);
+          write(dx, fma((read(x) - c) * s, slope, g - average) * s);
         });
   }
 }
 
-constexpr int64_t kRowsPerSum = 32;  // sums of sums: a single one of thousands of rows would lose digits
-
-void layer_norm_columns_range(float* dweight, float* dbias, const float* dy, const float* x, const float* mean,
-                              const float* rstd, int64_t rows, int64_t columns, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; i += kLanes) {
-    const int64_t count = end - i < kLanes ? end - i : kLanes;
-    const auto read = [=](const float* p) __attribute__((always_inline)) {
-      return count == kLanes ? load(p) : load_some(p, count);
-    };
-    Vec weight_sum = {}, bias_sum = {};
-    for (int64_t first = 0; first < rows; first += kRowsPerSum) {
-      const int64_t last = first + kRowsPerSum < rows ? first + kRowsPerSum : rows;
-      Vec weight_part = {}, bias_part = {};
-      for (int64_t row = first; row < last; ++row) {
-        const Vec g = read(dy + row * columns + i);
-        const Vec center = broadcast(mean != nullptr ? mean[row] : 0.0f);
-        weight_part = fma(g, (read(x + row * columns + i) - center) * broadcast(rstd[row]), weight_part);
-        bias_part += g;
-      }
-      weight_sum += weight_part;
-      bias_sum += bias_part;
-    }
-    const auto write = [=](float* p, Vec v) __attribute__((always_inline)) {
-      count == kLanes ? store(p, v) : store_some(p, v, count);
-    };
-    if (dweight != nullptr) write(dweight + i, weight_sum);
-    if (dbias != nullptr) write(dbias + i, bias_sum);
+template <class T>
+void layer_norm_backward_rows(const LayerNormGradients& gradients, const void* dy_, const void* x_, const float* mean,
+                              const float* rstd, const LayerNorm& norm, int64_t rows) {
+  constexpr int kGroup = 4;
+  LayerNormGradients to = gradients;
+  const T *dy = static_cast<const T*>(dy_), *x = static_cast<const T*>(x_);
+  const auto advance = [&](int64_t by) {
+    if (to.dx != nullptr) to.dx = static_cast<T*>(to.dx) + by * norm.columns;
+    dy += by * norm.columns, x += by * norm.columns;
+  };
+  int64_t row = 0;
+  for (; row + kGroup <= rows; row += kGroup, advance(kGroup)) {
+    layer_norm_backward_group<T, kGroup>(to, dy, x, mean, rstd, norm, row);
   }
+  for (; row < rows; ++row, advance(1)) layer_norm_backward_group<T, 1>(to, dy, x, mean, rstd, norm, row);
+}
+
+void sum_of_parts_range(float* sum, const float* parts, int64_t count, int64_t stride, int64_t n) {
+  for_each_vector(
+      n, [=](auto read, auto write) __attribute__((always_inline)) {
+        Vec total = {};
+        for (int64_t part = 0; part < count; ++part) total += read(parts + part * stride);
+        write(sum, total);
+      });
 }
 
 void channel_moments_of(const float* x, const Channel& c, float& mean, float& variance) {
@@ -140,9 +166,10 @@ void channel_backward_of(float* dx, const float* dy, const float* x, const Chann
 }  // namespace
 
 extern const NormalizationKernels normalization = {
-    .layer_norm = &layer_norm_rows,
-    .layer_norm_backward = &layer_norm_backward_rows,
-    .layer_norm_columns = &layer_norm_columns_range,
+    .layer_norm = {&layer_norm_rows<float>, &layer_norm_rows<BFloat16>, &layer_norm_rows<Half>},
+    .layer_norm_backward = {&layer_norm_backward_rows<float>, &layer_norm_backward_rows<BFloat16>,
+                            &layer_norm_backward_rows<Half>},
+    .sum_of_parts = &sum_of_parts_range,
     .channel_moments = &channel_moments_of,
     .channel_affine = &channel_affine_of,
     .channel_gradient_sums = &channel_gradient_sums_of,

@@ -1,12 +1,14 @@
 #pragma once
-// Layer, RMS (Zhang and Sennrich, arXiv:1910.07467) and batch normalisation, forward and backward, in float32.
+// Layer, RMS (Zhang and Sennrich, arXiv:1910.07467) and batch normalisation, forward and backward. Arithmetic,
+// parameters and moments are float32; rows of layer and RMS norm may be 16-bit elements, rounded once.
 //
 // Moments are of the differences from the mean (two passes over memory that the first leaves in the cache), sums are
-// kept by several vectors and added up in double: at least as accurate as one running float sum per lane.
+// kept by several vectors: at least as accurate as one running float sum per lane.
 
 #include <cstdint>
 
 #include "kernels/declare.h"
+#include "kernels/element.h"
 
 namespace cann::kernels {
 
@@ -21,18 +23,22 @@ struct LayerNorm {
 };
 
 // y = (x - mean) rstd weight + bias for each row; stores mean and rstd = 1 / sqrt(variance + eps) of the rows.
-using LayerNormKernel = void (*)(float* y, float* mean, float* rstd, const float* x, const LayerNorm& norm,
-                                 int64_t rows);
+using LayerNormKernel = void (*)(void* y, float* mean, float* rstd, const void* x, const LayerNorm& norm, int64_t rows);
 
-// dx of the rows, from dy, x and what the forward pass stored.
-using LayerNormBackwardKernel = void (*)(float* dx, const float* dy, const float* x, const float* mean,
-                                         const float* rstd, const LayerNorm& norm, int64_t rows);
+// Where the gradients of a part of the rows go; what is nullptr is not computed. dweight = sum dy (x - mean) rstd and
+// dbias = sum dy, [columns] each, are added to what is there.
+struct LayerNormGradients {
+  void* dx;
+  float* dweight;
+  float* dbias;
+};
 
-// Adds up over all rows, for columns [begin, end): dweight = sum dy (x - mean) rstd and dbias = sum dy; either may be
-// nullptr. `mean` is nullptr for RMS norm.
-using LayerNormColumnsKernel = void (*)(float* dweight, float* dbias, const float* dy, const float* x,
-                                        const float* mean, const float* rstd, int64_t rows, int64_t columns,
-                                        int64_t begin, int64_t end);
+// Gradients of rows, from dy, x and what the forward pass stored.
+using LayerNormBackwardKernel = void (*)(const LayerNormGradients& gradients, const void* dy, const void* x,
+                                         const float* mean, const float* rstd, const LayerNorm& norm, int64_t rows);
+
+// sum[i] = parts[i] + parts[stride + i] + ... for i < n, of `count` parts in their order.
+using SumOfPartsKernel = void (*)(float* sum, const float* parts, int64_t count, int64_t stride, int64_t n);
 
 // One channel of a batch: `planes` ranges of `size` elements, `stride` apart, as [N, C, H, W] has them.
 struct Channel {
@@ -53,9 +59,9 @@ using ChannelBackwardKernel = void (*)(float* dx, const float* dy, const float* 
                                        float dy_mean, float slope, float scale);
 
 struct NormalizationKernels {
-  LayerNormKernel layer_norm;
-  LayerNormBackwardKernel layer_norm_backward;
-  LayerNormColumnsKernel layer_norm_columns;
+  LayerNormKernel layer_norm[kElements];
+  LayerNormBackwardKernel layer_norm_backward[kElements];
+  SumOfPartsKernel sum_of_parts;
   ChannelMomentsKernel channel_moments;
   ChannelAffineKernel channel_affine;
   ChannelGradientSumsKernel channel_gradient_sums;

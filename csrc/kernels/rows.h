@@ -8,42 +8,48 @@ namespace cann::kernels::CANN_KERNEL_SET {
 
 inline constexpr int kSums = 4;  // independent vectors of a sum, so that one addition need not wait for the last
 
-// Sum over i < n of term(load of the elements from i on); term gets a function that reads a pointer at the position.
-// Lanes past the end are left out.
+// What a body reads and writes with at position i: whole vectors, or the first `rest` elements.
+CANN_INLINE auto reader(int64_t i) {
+  return [=](const auto* p) __attribute__((always_inline)) { return load(p + i); };
+}
+CANN_INLINE auto writer(int64_t i) {
+  return [=](auto* p, Vec v) __attribute__((always_inline)) { store(p + i, v); };
+}
+CANN_INLINE auto reader(int64_t i, int64_t rest) {
+  return [=](const auto* p) __attribute__((always_inline)) { return load_some(p + i, rest); };
+}
+CANN_INLINE auto writer(int64_t i, int64_t rest) {
+  return [=](auto* p, Vec v) __attribute__((always_inline)) { store_some(p + i, v, rest); };
+}
+
+// Sum over i < n of what term(read, write) returns. Lanes past the end are left out.
 template <class Term>
-CANN_INLINE double sum_over(int64_t n, Term term) {
+CANN_INLINE double sum_writing(int64_t n, Term term) {
   Vec part[kSums] = {};
   int64_t i = 0;
   for (; i + kSums * kLanes <= n; i += kSums * kLanes) {
-    for (int k = 0; k < kSums; ++k) {
-      part[k] += term([=](const auto* p) __attribute__((always_inline)) { return load(p + i + k * kLanes); });
-    }
+    for (int k = 0; k < kSums; ++k) part[k] += term(reader(i + k * kLanes), writer(i + k * kLanes));
   }
-  for (; i + kLanes <= n; i += kLanes) {
-    part[0] += term([=](const auto* p) __attribute__((always_inline)) { return load(p + i); });
+  for (; i + kLanes <= n; i += kLanes) part[0] += term(reader(i), writer(i));
+  if (const int64_t rest = n - i; rest > 0) {
+    part[1] += first_lanes(term(reader(i, rest), writer(i, rest)), rest, Vec{});
   }
-  double sum = (double)sum_lanes((part[0] + part[1]) + (part[2] + part[3]));
-  if (i < n) {
-    const Vec last = term([=](const auto* p) __attribute__((always_inline)) { return load_some(p + i, n - i); });
-    for (int64_t lane = 0; lane < n - i; ++lane) sum += (double)last[lane];
-  }
-  return sum;
+  return (double)sum_lanes((part[0] + part[1]) + (part[2] + part[3]));
 }
 
-// For every position: write(position, read, n) with whole vectors, then with the rest.
+// The same of a term(read) that writes nothing.
+template <class Term>
+CANN_INLINE double sum_over(int64_t n, Term term) {
+  return sum_writing(
+      n, [=](auto read, auto) __attribute__((always_inline)) { return term(read); });
+}
+
+// For every position: body(read, write) with whole vectors, then with the rest.
 template <class Body>
 CANN_INLINE void for_each_vector(int64_t n, Body body) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    body(
-        [=](const auto* p) __attribute__((always_inline)) { return load(p + i); }, [=
-    ](auto* p, Vec v) __attribute__((always_inline)) { store(p + i, v); });
-  }
-  if (const int64_t rest = n - i; rest > 0) {
-    body(
-        [=](const auto* p) __attribute__((always_inline)) { return load_some(p + i, rest); }, [=
-    ](auto* p, Vec v) __attribute__((always_inline)) { store_some(p + i, v, rest); });
-  }
+  for (; i + kLanes <= n; i += kLanes) body(reader(i), writer(i));
+  if (const int64_t rest = n - i; rest > 0) body(reader(i, rest), writer(i, rest));
 }
 
 // The largest of n >= 1 elements that are no NaN, -infinity if all are. For the exponent of a softmax: NaN comes back
@@ -57,12 +63,10 @@ CANN_INLINE float max_of_exponents(const T* x, int64_t n) {
     for (int k = 0; k < kSums; ++k) part[k] = larger(load(x + i + k * kLanes), part[k]);
   }
   for (; i + kLanes <= n; i += kLanes) part[0] = larger(load(x + i), part[0]);
-  float max = max_lanes(larger(larger(part[0], part[1]), larger(part[2], part[3])));
-  if (i < n) {
-    const Vec last = load_some(x + i, n - i);
-    for (int64_t lane = 0; lane < n - i; ++lane) max = last[lane] > max ? last[lane] : max;
+  if (const int64_t rest = n - i; rest > 0) {
+    part[1] = larger(first_lanes(load_some(x + i, rest), rest, lowest), part[1]);
   }
-  return max;
+  return max_lanes(larger(larger(part[0], part[1]), larger(part[2], part[3])));
 }
 
 }  // namespace cann::kernels::CANN_KERNEL_SET

@@ -83,23 +83,35 @@ CANN_INLINE Vec larger(Vec a, Vec b) { return select((IntVec)(a > b), a, b); }
 
 // ---- Sums over lanes, in a fixed order: halves are added until one lane is left
 
+template <int kDistance>
+CANN_INLINE Vec lanes_from_afar(Vec v) {  // lane i gets what lane i ^ kDistance has
+  IntVec from;
+  for (int i = 0; i < kLanes; ++i) from[i] = i ^ kDistance;
+  return __builtin_shuffle(v, from);
+}
+
+template <int kDistance>
+CANN_INLINE Vec combined_lanes(Vec v, auto combine) {
+  v = combine(v, lanes_from_afar<kDistance>(v));
+  if constexpr (kDistance > 1) return combined_lanes<kDistance / 2>(v, combine);
+  return v;
+}
+
 CANN_INLINE float sum_lanes(Vec v) {
-  float part[kLanes];
-  memcpy(part, &v, sizeof(v));
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) part[i] += part[i + width];
-  }
-  return part[0];
+  return combined_lanes<kLanes / 2>(
+      v, [](Vec a, Vec b) __attribute__((always_inline)) { return a + b; })[0];
 }
 
 CANN_INLINE float max_lanes(Vec v) {
-  float part[kLanes];
-  memcpy(part, &v, sizeof(v));
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i)
-      part[i] = part[i] > part[i + width] || part[i] != part[i] ? part[i] : part[i + width];
-  }
-  return part[0];
+  return combined_lanes<kLanes / 2>(
+      v, [](Vec a, Vec b) __attribute__((always_inline)) { return maximum(a, b); })[0];
+}
+
+// The first 0 < n < kLanes lanes of v, `other` in the rest.
+CANN_INLINE Vec first_lanes(Vec v, int64_t n, Vec other) {
+  IntVec lane;
+  for (int i = 0; i < kLanes; ++i) lane[i] = i;
+  return select((IntVec)(lane < (int32_t)n), v, other);
 }
 
 // ---- Memory. load() and store() move kLanes elements; load_some() and store_some() the first 0 < n < kLanes, the rest
@@ -207,10 +219,19 @@ CANN_INLINE void store(Half* p, Vec v) {
 }
 #endif
 
+#if defined(__AVX512F__)
+CANN_INLINE uint16_t first_bits(int64_t n) { return (uint16_t)((1u << n) - 1); }
+#endif
+
 template <class T>
 CANN_INLINE Vec load_some(const T* p, int64_t n) {
   T full[kLanes] = {};
+#if defined(__AVX512F__)
+  static_assert(sizeof(T) == 2);
+  _mm256_storeu_si256((__m256i*)full, _mm256_maskz_loadu_epi16(first_bits(n), p));
+#else
   memcpy(full, p, n * sizeof(T));
+#endif
   return load(full);
 }
 
@@ -218,8 +239,24 @@ template <class T>
 CANN_INLINE void store_some(T* p, Vec v, int64_t n) {
   T full[kLanes];
   store(full, v);
+#if defined(__AVX512F__)
+  static_assert(sizeof(T) == 2);
+  _mm256_mask_storeu_epi16(p, first_bits(n), _mm256_loadu_si256((const __m256i*)full));
+#else
   memcpy(p, full, n * sizeof(T));
+#endif
 }
+
+#if defined(__AVX512F__)
+template <>
+inline __attribute__((always_inline)) Vec load_some(const float* p, int64_t n) {
+  return _mm512_maskz_loadu_ps(first_bits(n), p);
+}
+template <>
+inline __attribute__((always_inline)) void store_some(float* p, Vec v, int64_t n) {
+  _mm512_mask_storeu_ps(p, first_bits(n), v);
+}
+#endif
 
 // One element as a number, and a number as one element.
 CANN_INLINE float scalar_of(float value) { return value; }
@@ -230,16 +267,5 @@ CANN_INLINE T scalar_as(float value) {
   store_some(&result, broadcast(value), 1);
   return result;
 }
-
-#if defined(__AVX512F__)
-template <>
-inline __attribute__((always_inline)) Vec load_some(const float* p, int64_t n) {
-  return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
-}
-template <>
-inline __attribute__((always_inline)) void store_some(float* p, Vec v, int64_t n) {
-  _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
-}
-#endif
 
 }  // namespace cann::kernels::CANN_KERNEL_SET

@@ -29,6 +29,18 @@ class KernelTest : public ::testing::TestWithParam<sim::CpuCapability> {
     return values;
   }
 
+  // The values as 16-bit elements, and back; the kernels that do it have tests of their own.
+  std::vector<BFloat16> bfloat16(const std::vector<float>& values) const {
+    std::vector<BFloat16> result(values.size());
+    set_->conversion->to_bfloat16(values.data(), result.data(), static_cast<int64_t>(values.size()), 1.0f);
+    return result;
+  }
+  std::vector<float> floats(const std::vector<BFloat16>& values) const {
+    std::vector<float> result(values.size());
+    set_->conversion->from_bfloat16(values.data(), result.data(), static_cast<int64_t>(values.size()), 1.0f);
+    return result;
+  }
+
   const Kernels* set_ = nullptr;
 };
 

@@ -14,17 +14,17 @@ using LayersTest = KernelTest;
 constexpr double kClose = 2e-6;
 
 TEST_P(LayersTest, LayerNormForwardAndBackward) {
-  constexpr int64_t kRows = 3;
+  constexpr int64_t kRows = 5;  // one more than the backward takes at once
   for (const int64_t n : kSizes) {
     if (n == 0) continue;
     const std::vector<float> x = normal(kRows * n, 1), dy = normal(kRows * n, 2), weight = normal(n, 3),
                              bias = normal(n, 4);
     std::vector<float> y(kRows * n), mean(kRows), rstd(kRows), dx(kRows * n), dweight(n), dbias(n);
     const LayerNorm norm{n, weight.data(), bias.data(), 1e-5};
-    set_->normalization->layer_norm(y.data(), mean.data(), rstd.data(), x.data(), norm, kRows);
-    set_->normalization->layer_norm_backward(dx.data(), dy.data(), x.data(), mean.data(), rstd.data(), norm, kRows);
-    set_->normalization->layer_norm_columns(dweight.data(), dbias.data(), dy.data(), x.data(), mean.data(), rstd.data(),
-                                            kRows, n, 0, n);
+    const NormalizationKernels& kernel = *set_->normalization;
+    kernel.layer_norm[0](y.data(), mean.data(), rstd.data(), x.data(), norm, kRows);
+    kernel.layer_norm_backward[0]({dx.data(), dweight.data(), dbias.data()}, dy.data(), x.data(), mean.data(),
+                                  rstd.data(), norm, kRows);
     std::vector<double> want_weight(n), want_bias(n);
     for (int64_t row = 0; row < kRows; ++row) {
       const float *xr = x.data() + row * n, *gr = dy.data() + row * n;
@@ -49,6 +49,57 @@ TEST_P(LayersTest, LayerNormForwardAndBackward) {
       ASSERT_NEAR(dweight[i], want_weight[i], 1e-5);
       ASSERT_NEAR(dbias[i], want_bias[i], 1e-5);
     }
+  }
+}
+
+TEST_P(LayersTest, LayerNormOf16BitElementsIsThatOfFloatsRoundedOnce) {
+  constexpr int64_t kRows = 5;
+  for (const int64_t n : kSizes) {
+    if (n == 0) continue;
+    const std::vector<BFloat16> x = bfloat16(normal(kRows * n, 1)), dy = bfloat16(normal(kRows * n, 2));
+    const std::vector<float> wide_x = floats(x), wide_dy = floats(dy), weight = normal(n, 3);
+    std::vector<float> mean(kRows), rstd(kRows), y(kRows * n), dx(kRows * n), dweight(n), dbias(n), weight16(n),
+        bias16(n);
+    std::vector<BFloat16> y16(kRows * n), dx16(kRows * n);
+    const LayerNorm norm{n, weight.data(), nullptr, 1e-5};
+    const NormalizationKernels& kernel = *set_->normalization;
+    kernel.layer_norm[0](y.data(), mean.data(), rstd.data(), wide_x.data(), norm, kRows);
+    kernel.layer_norm_backward[0]({dx.data(), dweight.data(), dbias.data()}, wide_dy.data(), wide_x.data(), mean.data(),
+                                  rstd.data(), norm, kRows);
+    kernel.layer_norm[1](y16.data(), mean.data(), rstd.data(), x.data(), norm, kRows);
+    kernel.layer_norm_backward[1]({dx16.data(), weight16.data(), bias16.data()}, dy.data(), x.data(), mean.data(),
+                                  rstd.data(), norm, kRows);
+    EXPECT_EQ(floats(y16), floats(bfloat16(y))) << n;
+    EXPECT_EQ(floats(dx16), floats(bfloat16(dx))) << n;
+    EXPECT_EQ(weight16, dweight) << n;
+    EXPECT_EQ(bias16, dbias) << n;
+  }
+}
+
+TEST_P(LayersTest, GradientsOfALayerNormThatAreNotAskedFor) {
+  constexpr int64_t kRows = 5, kColumns = 33;
+  const std::vector<float> x = normal(kRows * kColumns, 1), rstd = normal(kRows, 2);
+  std::vector<float> dx(x.size()), dweight(kColumns), only_dx(x.size()), only_weight(kColumns);
+  const LayerNorm rms{kColumns, nullptr, nullptr, 0.0, /*centered=*/false};
+  const auto backward = [&](const LayerNormGradients& to) {
+    set_->normalization->layer_norm_backward[0](to, x.data(), x.data(), nullptr, rstd.data(), rms, kRows);
+  };
+  backward({dx.data(), dweight.data(), nullptr});
+  backward({only_dx.data(), nullptr, nullptr});
+  backward({nullptr, only_weight.data(), nullptr});
+  EXPECT_EQ(dx, only_dx);
+  EXPECT_EQ(dweight, only_weight);
+}
+
+TEST_P(LayersTest, SumOfParts) {
+  constexpr int64_t kStride = 70;
+  const std::vector<float> parts = normal(3 * kStride, 1);
+  for (const int64_t n : kSizes) {
+    if (n > kStride) continue;
+    std::vector<float> sum(n + 1, 42.0f);
+    set_->normalization->sum_of_parts(sum.data(), parts.data(), 3, kStride, n);
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(sum[i], parts[i] + parts[kStride + i] + parts[2 * kStride + i]);
+    EXPECT_EQ(sum[n], 42.0f);
   }
 }
 
@@ -94,10 +145,10 @@ TEST_P(LayersTest, SoftmaxForwardAndBackward) {
     std::vector<float> x = normal(2 * n, 1), y(2 * n), log_y(2 * n), dx(2 * n), log_dx(2 * n);
     const std::vector<float> dy = normal(2 * n, 2);
     for (float& value : x) value *= 6;
-    set_->softmax->softmax(y.data(), x.data(), 2, n);
-    set_->softmax->log_softmax(log_y.data(), x.data(), 2, n);
-    set_->softmax->softmax_backward(dx.data(), dy.data(), y.data(), 2, n);
-    set_->softmax->log_softmax_backward(log_dx.data(), dy.data(), log_y.data(), 2, n);
+    set_->softmax->softmax[0](y.data(), x.data(), 2, n);
+    set_->softmax->log_softmax[0](log_y.data(), x.data(), 2, n);
+    set_->softmax->softmax_backward[0](dx.data(), dy.data(), y.data(), 2, n);
+    set_->softmax->log_softmax_backward[0](log_dx.data(), dy.data(), log_y.data(), 2, n);
     for (int64_t row = 0; row < 2; ++row) {
       const float *xr = x.data() + row * n, *gr = dy.data() + row * n;
       const double max = *std::max_element(xr, xr + n);
@@ -110,6 +161,104 @@ TEST_P(LayersTest, SoftmaxForwardAndBackward) {
         ASSERT_NEAR(log_y[row * n + i], std::log(p), 1e-5);
         ASSERT_NEAR(dx[row * n + i], (gr[i] - dot) * p, 1e-5);
         ASSERT_NEAR(log_dx[row * n + i], gr[i] - p * total, 1e-4);
+      }
+    }
+  }
+}
+
+TEST_P(LayersTest, SoftmaxOf16BitElementsIsThatOfFloatsRoundedOnce) {
+  std::vector<int64_t> sizes = kSizes;
+  sizes.push_back(5003);  // longer than the exponentials that are kept
+  for (const int64_t n : sizes) {
+    if (n == 0) continue;
+    const std::vector<BFloat16> x = bfloat16(normal(2 * n, 1)), dy = bfloat16(normal(2 * n, 2));
+    const std::vector<float> wide_x = floats(x), wide_dy = floats(dy);
+    std::vector<float> y(2 * n), dx(2 * n);
+    std::vector<BFloat16> y16(2 * n), dx16(2 * n);
+    const auto check = [&](const auto& forward, const auto& backward) {
+      forward[0](y.data(), wide_x.data(), 2, n);
+      forward[1](y16.data(), x.data(), 2, n);
+      EXPECT_EQ(floats(y16), floats(bfloat16(y))) << n;
+      const std::vector<float> wide_y = floats(y16);
+      backward[0](dx.data(), wide_dy.data(), wide_y.data(), 2, n);
+      backward[1](dx16.data(), dy.data(), y16.data(), 2, n);
+      EXPECT_EQ(floats(dx16), floats(bfloat16(dx))) << n;
+    };
+    check(set_->softmax->softmax, set_->softmax->softmax_backward);
+    check(set_->softmax->log_softmax, set_->softmax->log_softmax_backward);
+  }
+}
+
+TEST_P(LayersTest, SwigluForwardAndBackward) {
+  for (const int64_t n : kSizes) {
+    std::vector<float> gate = normal(n, 1), y(n), dgate(n), dup(n);
+    const std::vector<float> up = normal(n, 2), dy = normal(n, 3);
+    for (float& value : gate) value *= 20;
+    set_->swiglu->forward[0](y.data(), gate.data(), up.data(), n);
+    set_->swiglu->backward[0](dgate.data(), dup.data(), dy.data(), gate.data(), up.data(), n);
+    for (int64_t i = 0; i < n; ++i) {
+      const double x = gate[i], s = 1 / (1 + std::exp(-x));
+      ASSERT_NEAR(y[i], x * s * up[i], 1e-6 * (1 + std::abs(x * up[i])));
+      ASSERT_NEAR(dup[i], dy[i] * x * s, 1e-6 * (1 + std::abs(x * dy[i])));
+      ASSERT_NEAR(dgate[i], dy[i] * up[i] * s * (1 + x * (1 - s)), 1e-6 * (1 + std::abs(x * dy[i] * up[i])));
+    }
+    std::vector<BFloat16> y16(n);
+    const std::vector<BFloat16> gate16 = bfloat16(gate), up16 = bfloat16(up);
+    set_->swiglu->forward[1](y16.data(), gate16.data(), up16.data(), n);
+    set_->swiglu->forward[0](y.data(), floats(gate16).data(), floats(up16).data(), n);
+    EXPECT_EQ(floats(y16), floats(bfloat16(y)));
+  }
+}
+
+TEST_P(LayersTest, SwigluAtTheEndsOfTheRange) {
+  const std::vector<float> gate{-INFINITY, INFINITY, -200.0f, 200.0f, NAN, 0.0f}, up(6, 1.0f);
+  std::vector<float> y(6);
+  set_->swiglu->forward[0](y.data(), gate.data(), up.data(), 6);
+  EXPECT_TRUE(std::isnan(y[0])) << "as PyTorch's silu, infinity over infinity";
+  EXPECT_EQ(y[1], INFINITY);
+  EXPECT_EQ(y[2], 0.0f);
+  EXPECT_EQ(y[3], 200.0f);
+  EXPECT_TRUE(std::isnan(y[4]));
+  EXPECT_EQ(y[5], 0.0f);
+}
+
+// Index of the other element of i's pair, and whether i is the first of it.
+std::pair<int64_t, bool> pair_of(int64_t i, int64_t columns, bool interleaved) {
+  if (interleaved) return {i ^ 1, i % 2 == 0};
+  const int64_t half = columns / 2;
+  return {i < half ? i + half : i - half, i < half};
+}
+
+TEST_P(LayersTest, RotaryForwardAndBackwardInBothOrders) {
+  constexpr int64_t kRows = 3;
+  for (const int64_t half : kSizes) {
+    const int64_t n = 2 * half, stride = n + 3;  // rows of x with a gap between them
+    if (n == 0) continue;
+    const std::vector<float> x = normal(kRows * stride, 1), dy = normal(kRows * n, 2), cos = normal(kRows * n, 3),
+                             sin = normal(kRows * n, 4);
+    for (const bool interleaved : {false, true}) {
+      std::vector<float> y(kRows * n), dx(kRows * n), dcos(n), dsin(n);
+      const RotaryRows each{.rows = kRows, .columns = n, .x_stride = stride, .y_stride = n, .table_stride = n};
+      set_->rotary->forward[interleaved][0](y.data(), x.data(), cos.data(), sin.data(), each);
+      const RotaryRows shared{
+          .rows = kRows, .columns = n, .x_stride = stride, .y_stride = n, .table_stride = 0, .dy_stride = n};
+      set_->rotary->backward[interleaved][0](dx.data(), dcos.data(), dsin.data(), dy.data(), x.data(), cos.data(),
+                                             sin.data(), shared);
+      std::vector<double> want_dcos(n), want_dsin(n);
+      for (int64_t row = 0; row < kRows; ++row) {
+        const float *xr = &x[row * stride], *g = &dy[row * n], *c = &cos[row * n], *s = &sin[row * n];
+        for (int64_t i = 0; i < n; ++i) {
+          const auto [other, first] = pair_of(i, n, interleaved);
+          const double turned = first ? -xr[other] : xr[other], back = first ? g[other] : -g[other];
+          ASSERT_NEAR(y[row * n + i], static_cast<double>(xr[i]) * c[i] + turned * s[i], 1e-5);
+          ASSERT_NEAR(dx[row * n + i], static_cast<double>(g[i]) * cos[i] + back * sin[other], 1e-5);
+          want_dcos[i] += static_cast<double>(g[i]) * xr[i];
+          want_dsin[i] += g[i] * turned;
+        }
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        ASSERT_NEAR(dcos[i], want_dcos[i], 1e-5);
+        ASSERT_NEAR(dsin[i], want_dsin[i], 1e-5);
       }
     }
   }

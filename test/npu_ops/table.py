@@ -19,7 +19,7 @@ def ints(high: int, *sizes: int, dtype=torch.int64) -> torch.Tensor:
 
 
 # ---- Activations
-for shape, dim in (((3, 8), -1), ((2, 6, 5), 1), ((0, 4), -1), ((7, 2), 1)):
+for shape, dim in (((3, 8), -1), ((2, 6, 5), 1), ((0, 4), -1), ((7, 2), 1), ((2, 70), 1)):
     add("npu_swiglu", lambda s=shape, d=dim: args(rand(*s), d), R.swiglu, grad=(0,), name=f"{shape}-{dim}")
     add("npu_swiglu_backward",
         lambda s=shape, d=dim: args(rand(*(n // 2 if i == d % len(s) else n for i, n in enumerate(s))), rand(*s), d),
@@ -90,9 +90,11 @@ add("npu_layernorm_grad",
 
 # ---- Rotary embeddings
 for mode in ("half", "interleave"):
-    for cos in ((1, 1, 6, 8), (2, 3, 6, 8)):
+    for cos in ((1, 1, 6, 8), (2, 3, 6, 8), (1, 3, 1, 8), (1, 1, 1, 8)):
         add("npu_rotary_mul", lambda m=mode, c=cos: args(rand(2, 3, 6, 8), rand(*c), rand(*c), m), R.rotary_mul,
             grad=(0, 1, 2), name=f"{mode}-{cos}")
+    add("npu_rotary_mul", lambda m=mode: args(rand(2, 3, 5, 70).transpose(1, 2), rand(1, 5, 1, 70), rand(1, 5, 1, 70), m),
+        R.rotary_mul, grad=(0, 1, 2), name=f"{mode}-transposed")
     add("npu_rotary_mul_backward", lambda m=mode: args(rand(2, 4, 8), rand(2, 4, 8), rand(1, 4, 8), rand(1, 4, 8), m),
         lambda g, x, c, s, m: torch.autograd.functional.vjp(lambda *t: R.rotary_mul(*t, m), (x, c, s), g)[1], name=mode)
     add("npu_apply_rotary_pos_emb", lambda m=mode: args(rand(2, 3, 4, 8), rand(2, 3, 2, 8), rand(2, 3, 1, 8),

@@ -17,6 +17,7 @@ from instruction_sets import CAPABILITIES, run_again
 from torch_cann import _C
 
 _Function = Callable[..., torch.Tensor]
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def _run(function: _Function, arguments: list[torch.Tensor], grad: torch.Tensor) -> list[torch.Tensor]:
@@ -48,15 +49,56 @@ def _normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (1, 5000), (2000, 3), (5, 60, 17), (256, 384), (64, 1000)])
 @pytest.mark.parametrize(("weight", "bias"), list(itertools.product([True, False], repeat=2)))
-def test_layer_norm(shape: tuple[int, ...], weight: bool, bias: bool) -> None:
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_layer_norm(shape: tuple[int, ...], weight: bool, bias: bool, dtype: torch.dtype) -> None:
     columns = shape[-1]
-    parameters = [_normal(columns, seed=seed) for seed, given in ((1, weight), (2, bias)) if given]
+    parameters = [_normal(columns, seed=seed).to(dtype) for seed, given in ((1, weight), (2, bias)) if given]
 
     def norm(x: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
         rest = list(given)
         return F.layer_norm(x, (columns,), rest.pop(0) if weight else None, rest.pop(0) if bias else None)
 
-    _check(norm, [_normal(*shape) * 3 + 1, *parameters], _normal(*shape, seed=3))
+    _check(norm, [(_normal(*shape) * 3 + 1).to(dtype), *parameters], _normal(*shape, seed=3).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_layer_norm_with_float32_parameters(dtype: torch.dtype) -> None:
+    x, weight, bias = (_normal(50, 200) + 2).to(dtype), _normal(200, seed=1), _normal(200, seed=2)
+
+    def norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        if x.dtype == torch.float64:
+            weight, bias = weight.double(), bias.double()
+        return F.layer_norm(x, (200,), weight, bias)
+
+    _check(norm, [x, weight, bias], _normal(50, 200, seed=3).to(dtype))
+    moments = [torch.native_layer_norm(x.to(d), (200,), weight.to(d), None, 1e-5)[1:] for d in ("npu", "cpu")]
+    for ours, theirs in zip(*moments, strict=True):
+        assert ours.dtype == theirs.dtype == torch.float32
+        torch.testing.assert_close(ours.cpu(), theirs)
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_layer_norm_of_what_is_not_finite(dtype: torch.dtype) -> None:
+    x = _normal(40, 201).to(dtype)
+    x[1, 3], x[2, 4], x[3, 200] = float("nan"), float("inf"), float("-inf")
+    ours, theirs = (F.layer_norm(x.to(device), (201,)).cpu().isnan() for device in ("npu", "cpu"))
+    assert torch.equal(ours, theirs)
+    assert ours.any(1).sum() == 3
+
+
+@pytest.mark.parametrize("mask", list(itertools.product([True, False], repeat=3)))
+def test_layer_norm_gradients_that_are_asked_for(mask: tuple[bool, ...]) -> None:
+    x, dy, weight, bias = _normal(67, 130), _normal(67, 130, seed=1), _normal(130, seed=2), _normal(130, seed=3)
+    _, mean, rstd = torch.native_layer_norm(x, (130,), weight, bias, 1e-5)
+    ours, theirs = (
+        torch.ops.aten.native_layer_norm_backward(
+            dy.to(d), x.to(d), (130,), mean.to(d), rstd.to(d), weight.to(d), bias.to(d), mask)
+        for d in ("npu", "cpu")
+    )  # fmt: skip
+    for one, other, wanted in zip(ours, theirs, mask, strict=True):
+        assert (one is not None) == wanted
+        if wanted:
+            torch.testing.assert_close(one.cpu(), other, rtol=1e-5, atol=1e-5)
 
 
 def test_layer_norm_over_two_dimensions_and_far_from_zero() -> None:
@@ -67,8 +109,9 @@ def test_layer_norm_over_two_dimensions_and_far_from_zero() -> None:
 
 def test_layer_norm_left_to_the_general_path() -> None:
     _check(lambda x: F.layer_norm(x.t(), (50,)), [_normal(50, 400)], _normal(400, 50))
-    x = _normal(4, 8).bfloat16()
-    torch.testing.assert_close(F.layer_norm(x.npu(), (8,)).cpu(), F.layer_norm(x, (8,)), rtol=0, atol=0)
+    for dtype in (torch.bfloat16, torch.float64):
+        x = _normal(4, 8).to(dtype)
+        torch.testing.assert_close(F.layer_norm(x.npu(), (8,)).cpu(), F.layer_norm(x, (8,)), rtol=0, atol=0)
     with pytest.raises(RuntimeError, match="normalized_shape"):
         F.layer_norm(torch.ones(4, 8).npu(), (7,))
     assert F.layer_norm(torch.ones(0, 8).npu(), (8,)).shape == (0, 8)
@@ -76,16 +119,18 @@ def test_layer_norm_left_to_the_general_path() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 5000), (2000, 3), (5, 60, 17), (256, 384)])
 @pytest.mark.parametrize("weight", [True, False])
-def test_rms_norm(shape: tuple[int, ...], weight: bool) -> None:
-    parameters = [_normal(shape[-1], seed=1)] if weight else []
-    _check(lambda x, *w: F.rms_norm(x, shape[-1:], *w), [_normal(*shape) * 3 + 1, *parameters], _normal(*shape, seed=3))
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_rms_norm(shape: tuple[int, ...], weight: bool, dtype: torch.dtype) -> None:
+    parameters = [_normal(shape[-1], seed=1).to(dtype)] if weight else []
+    _check(lambda x, *w: F.rms_norm(x, shape[-1:], *w), [(_normal(*shape) * 3 + 1).to(dtype), *parameters],
+           _normal(*shape, seed=3).to(dtype))  # fmt: skip
 
 
 def test_rms_norm_of_other_kinds() -> None:
     weight = _normal(60, seed=1)
     _check(lambda x, w: F.rms_norm(x.t(), (60,), w, eps=0.1), [_normal(60, 90), weight], _normal(90, 60))
     x = _normal(90, 60)
-    for dtype in (torch.bfloat16, torch.complex64):
+    for dtype in (torch.float64, torch.complex64):
         ours, theirs = (F.rms_norm(x.to(device, dtype), (60,)).cpu() for device in ("npu", "cpu"))
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
     with pytest.raises(RuntimeError, match="normalized_shape"):
@@ -138,10 +183,11 @@ def test_batch_norm_left_to_the_general_path() -> None:
         F.batch_norm(torch.ones(1, 3).npu(), None, None, training=True)
 
 
-@pytest.mark.parametrize("shape", [(1,), (3, 5), (300, 2, 16), (37, 129), (1, 5000), (2000, 3), (256, 2048)])
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (300, 2, 16), (37, 129), (2, 5000), (2000, 3), (256, 2048)])
 @pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
-def test_softmax(function: _Function, shape: tuple[int, ...]) -> None:
-    _check(lambda x: function(x, -1), [_normal(*shape) * 5], _normal(*shape, seed=1))
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_softmax(function: _Function, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    _check(lambda x: function(x, -1), [(_normal(*shape) * 5).to(dtype)], _normal(*shape, seed=1).to(dtype))
 
 
 @pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
@@ -149,14 +195,15 @@ def test_softmax_left_to_the_general_path(function: _Function) -> None:
     x = _normal(50, 90)
     _check(lambda x: function(x, 0), [x], x)
     _check(lambda x: function(x.t(), -1), [x], x.t())
-    torch.testing.assert_close(function(x.bfloat16().npu(), -1).cpu(), function(x.bfloat16(), -1), rtol=0, atol=0)
+    torch.testing.assert_close(function(x.double().npu(), -1).cpu(), function(x.double(), -1), rtol=0, atol=0)
     assert function(torch.ones(3, 0).npu(), -1).shape == (3, 0)
 
 
 @pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
-def test_softmax_of_what_is_not_finite(function: _Function) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_softmax_of_what_is_not_finite(function: _Function, dtype: torch.dtype) -> None:
     inf, nan = float("inf"), float("nan")
-    x = torch.tensor([[0.0, -inf, 1.0] * 7, [-inf] * 21, [inf] + [0.0] * 20, [0.0] * 20 + [nan], [1e38] + [-1e38] * 20]).repeat(50, 1)
+    x = torch.tensor([[0.0, -inf, 1.0] * 7, [-inf] * 21, [inf] + [0.0] * 20, [0.0] * 20 + [nan], [1e38] + [-1e38] * 20]).repeat(50, 1).to(dtype)
     torch.testing.assert_close(function(x.npu(), -1).cpu(), function(x, -1), equal_nan=True)
 
 

@@ -1,4 +1,4 @@
-// Layer and batch normalisation of contiguous float32 tensors; everything else takes the direct kernel.
+// Layer norm of contiguous float32 and 16-bit tensors, batch norm of float32; all else takes the direct kernel.
 //
 // N batch, C channels, S the other dimensions. Sums are in an order of our own, so results differ from the CPU's in the
 // last bits; they do not depend on the number of threads.
@@ -7,7 +7,9 @@
 #include <array>
 #include <cmath>
 
+#include "aten/element.h"
 #include "aten/factories.h"
+#include "aten/fused/float_values.h"
 #include "aten/fused/native_kernel.h"
 #include "aten/fused/normalization.h"
 #include "aten/fused/plain.h"
@@ -15,48 +17,6 @@
 #include "kernels/kernels.h"
 
 namespace cann::aten {
-
-Rows rows_of(const at::Tensor& input, c10::SymIntArrayRef normalized_shape) {
-  const auto shape = c10::asIntArrayRefSlowOpt(normalized_shape);
-  const auto dims = static_cast<int64_t>(normalized_shape.size());
-  if (!is_plain_float(input, input.device()) || !shape.has_value() || dims == 0 || dims > input.dim() ||
-      input.numel() < kOwnKernelElements || input.sizes().slice(input.dim() - dims) != *shape) {
-    return {};
-  }
-  Rows result;
-  for (const int64_t size : *shape) result.columns *= size;
-  result.rows = input.numel() / result.columns;
-  return result;
-}
-
-c10::SmallVector<int64_t, 6> moments_shape(const at::Tensor& input, size_t normalized_dims) {
-  c10::SmallVector<int64_t, 6> shape(input.sizes().begin(), input.sizes().end());
-  std::fill(shape.end() - static_cast<int64_t>(normalized_dims), shape.end(), 1);
-  return shape;
-}
-
-void sum_columns(float* dweight, float* dbias, const float* dy, const float* x, const float* mean, const float* rstd,
-                 const Rows& r) {
-  const auto kernel = kernels::kernels().normalization->layer_norm_columns;
-  constexpr int64_t kColumns = 64;  // of one piece of work: whole cache lines of every row
-  parallel((r.columns + kColumns - 1) / kColumns, kColumns * r.rows, [&](int64_t begin, int64_t end) {
-    kernel(dweight, dbias, dy, x, mean, rstd, r.rows, r.columns, begin * kColumns, std::min(r.columns, end * kColumns));
-  });
-}
-
-at::Tensor input_gradient(const at::Tensor& input, const float* dy, const float* mean, const float* rstd,
-                          const kernels::LayerNorm& norm, const Rows& r) {
-  at::Tensor result = empty_like_dense(input);
-  float* dx = result.mutable_data_ptr<float>();
-  const float* x = input.const_data_ptr<float>();
-  const auto kernel = kernels::kernels().normalization->layer_norm_backward;
-  parallel(r.rows, r.columns, [&](int64_t begin, int64_t end) {
-    const int64_t at = begin * r.columns;
-    kernel(dx + at, dy + at, x + at, norm.centered ? mean + begin : nullptr, rstd + begin, norm, end - begin);
-  });
-  return result;
-}
-
 namespace {
 
 using at::Tensor;
@@ -65,56 +25,32 @@ using Tensors3 = std::tuple<Tensor, Tensor, Tensor>;
 
 // ---- Layer norm
 
-bool are_parameters(const OptionalTensor& weight, const OptionalTensor& bias, c10::SymIntArrayRef shape,
-                    c10::Device device, int64_t columns) {
-  for (const OptionalTensor* parameter : {&weight, &bias}) {
-    if (!is_plain_float_or_absent(*parameter, device, columns)) return false;
-    if (present(*parameter) && (*parameter)->sym_sizes() != shape) return false;
-  }
-  return true;
-}
-
 Tensors3 layer_norm(const Tensor& input, c10::SymIntArrayRef normalized_shape, const OptionalTensor& weight,
                     const OptionalTensor& bias, double eps) {
   const Rows r = input.defined() ? rows_of(input, normalized_shape) : Rows{};
-  if (r.rows < 0 || !are_parameters(weight, bias, normalized_shape, input.device(), r.columns)) {
+  if (r.rows < 0 || !are_parameters(input, weight, bias, normalized_shape)) {
     return general<at::_ops::native_layer_norm>(input, normalized_shape, weight, bias, eps);
   }
-  const auto shape = moments_shape(input, normalized_shape.size());
-  Tensor output = empty_like_dense(input), mean = empty_contiguous(shape, at::kFloat, input.device()),
-         rstd = empty_contiguous(shape, at::kFloat, input.device());
-  const kernels::LayerNorm norm{r.columns, data_or_null(weight), data_or_null(bias), eps};
-  const float* x = input.const_data_ptr<float>();
-  float *y = output.mutable_data_ptr<float>(), *m = mean.mutable_data_ptr<float>(), *s = rstd.mutable_data_ptr<float>();
-  const auto kernel = kernels::kernels().normalization->layer_norm;
-  parallel(r.rows, r.columns, [&](int64_t begin, int64_t end) {
-    kernel(y + begin * r.columns, m + begin, s + begin, x + begin * r.columns, norm, end - begin);
-  });
-  return {std::move(output), std::move(mean), std::move(rstd)};
+  auto [output, mean, rstd] = normalize(Norm::kLayer, input, r, normalized_shape.size(), weight, bias, eps);
+  // ATen's moments are of the parameters' type, or the input's without parameters.
+  const at::ScalarType moments = (present(weight) ? *weight : present(bias) ? *bias : input).scalar_type();
+  return {std::move(output), rounded_to(std::move(mean), moments), rounded_to(std::move(rstd), moments)};
 }
 
 Tensors3 layer_norm_backward(const Tensor& grad_out, const Tensor& input, c10::SymIntArrayRef normalized_shape,
                              const Tensor& mean, const Tensor& rstd, const OptionalTensor& weight,
                              const OptionalTensor& bias, std::array<bool, 3> output_mask) {
   const Rows r = input.defined() ? rows_of(input, normalized_shape) : Rows{};
-  if (r.rows < 0 || !are_parameters(weight, bias, normalized_shape, input.device(), r.columns) ||
-      !is_plain_float(grad_out, input.device()) || grad_out.sizes() != input.sizes() ||
-      !is_plain_float(mean, input.device()) || mean.numel() != r.rows || !is_plain_float(rstd, input.device()) ||
-      rstd.numel() != r.rows || (output_mask[1] && !present(weight)) || (output_mask[2] && !present(bias))) {
+  const auto are_moments = [&](const Tensor& t) {
+    return is_plain(t, input.device()) && t.numel() == r.rows && element_of(t.scalar_type()).has_value();
+  };
+  if (r.rows < 0 || !are_parameters(input, weight, bias, normalized_shape) || !is_plain(grad_out, input.device()) ||
+      grad_out.sizes() != input.sizes() || grad_out.scalar_type() != input.scalar_type() || !are_moments(mean) ||
+      !are_moments(rstd) || (output_mask[1] && !present(weight)) || (output_mask[2] && !present(bias))) {
     return general<at::_ops::native_layer_norm_backward>(grad_out, input, normalized_shape, mean, rstd, weight, bias,
                                                          output_mask);
   }
-  const float *dy = grad_out.const_data_ptr<float>(), *x = input.const_data_ptr<float>(),
-              *m = mean.const_data_ptr<float>(), *s = rstd.const_data_ptr<float>();
-  Tensor grad_input, grad_weight, grad_bias;
-  if (output_mask[0]) grad_input = input_gradient(input, dy, m, s, {r.columns, data_or_null(weight), nullptr, 0.0}, r);
-  if (output_mask[1]) grad_weight = empty_like_dense(*weight);
-  if (output_mask[2]) grad_bias = empty_like_dense(*bias);
-  if (output_mask[1] || output_mask[2]) {
-    sum_columns(output_mask[1] ? grad_weight.mutable_data_ptr<float>() : nullptr,
-                output_mask[2] ? grad_bias.mutable_data_ptr<float>() : nullptr, dy, x, m, s, r);
-  }
-  return {std::move(grad_input), std::move(grad_weight), std::move(grad_bias)};
+  return normalize_backward(Norm::kLayer, grad_out, input, r, mean, rstd, weight, bias, output_mask);
 }
 
 // ---- Batch norm in training: [N, C, S]

@@ -1,5 +1,5 @@
-// RMS norm. ATen composes it of six operators on every device but CUDA; here large float32 inputs take one kernel each
-// way. Everything else, and what needs derivatives of another kind than a gradient, stays composed.
+// RMS norm. ATen composes it of six operators on every device but CUDA; here large inputs take one kernel each way.
+// Everything else, and what needs derivatives of another kind than a gradient, stays composed.
 
 #include <ATen/ops/_fused_rms_norm_compositeimplicitautograd_dispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -20,23 +20,12 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-kernels::LayerNorm rms(const Rows& r, const OptionalTensor& weight, double eps) {
-  return {r.columns, data_or_null(weight), /*bias=*/nullptr, eps, /*centered=*/false};
-}
-
 // Both kernels expect what is_simple() accepts. Returns the result and rstd.
 std::tuple<Tensor, Tensor> forward_kernel(const Tensor& input, at::IntArrayRef normalized_shape,
                                           const OptionalTensor& weight, std::optional<double> eps) {
   const Rows r = rows_of(input, c10::fromIntArrayRefSlow(normalized_shape));
-  Tensor output = empty_like_dense(input),
-         rstd = empty_contiguous(moments_shape(input, normalized_shape.size()), at::kFloat, input.device());
-  const kernels::LayerNorm norm = rms(r, weight, eps.value_or(std::numeric_limits<float>::epsilon()));
-  const float* x = input.const_data_ptr<float>();
-  float *y = output.mutable_data_ptr<float>(), *s = rstd.mutable_data_ptr<float>();
-  const auto kernel = kernels::kernels().normalization->layer_norm;
-  parallel(r.rows, r.columns, [&](int64_t begin, int64_t end) {
-    kernel(y + begin * r.columns, nullptr, s + begin, x + begin * r.columns, norm, end - begin);
-  });
+  auto [output, mean, rstd] = normalize(Norm::kRms, input, r, normalized_shape.size(), weight, /*bias=*/std::nullopt,
+                                        eps.value_or(std::numeric_limits<float>::epsilon()));
   return {std::move(output), std::move(rstd)};
 }
 
@@ -44,26 +33,23 @@ std::tuple<Tensor, Tensor> backward_kernel(const Tensor& grad_out, const Tensor&
                                            at::IntArrayRef normalized_shape, const Tensor& rstd,
                                            const OptionalTensor& weight, std::array<bool, 2> output_mask) {
   const Rows r = rows_of(input, c10::fromIntArrayRefSlow(normalized_shape));
-  const float *dy = grad_out.const_data_ptr<float>(), *s = rstd.const_data_ptr<float>();
-  Tensor grad_input, grad_weight;
-  if (output_mask[0]) grad_input = input_gradient(input, dy, nullptr, s, rms(r, weight, 0.0), r);
-  if (output_mask[1]) {
-    grad_weight = empty_like_dense(*weight);
-    sum_columns(grad_weight.mutable_data_ptr<float>(), nullptr, dy, input.const_data_ptr<float>(), nullptr, s, r);
-  }
+  auto [grad_input, grad_weight, grad_bias] =
+      normalize_backward(Norm::kRms, grad_out, input, r, /*mean=*/std::nullopt, rstd, weight, /*bias=*/std::nullopt,
+                         {output_mask[0], output_mask[1], false});
   return {std::move(grad_input), std::move(grad_weight)};
 }
 
-// The same in operators that have derivatives. With h = x rstd and g = dy weight: dx = (g - h mean(g h)) rstd and
-// dweight = sum dy h.
+// The same in operators that have derivatives, in float32. With h = x rstd and g = dy weight: dx = (g - h mean(g h))
+// rstd and dweight = sum dy h.
 std::tuple<Tensor, Tensor> backward_by_formula(const Tensor& grad_out, const Tensor& input, size_t dims,
                                                const OptionalTensor& weight, double eps) {
   std::vector<int64_t> last(dims);
   for (size_t i = 0; i < dims; ++i) last[i] = -static_cast<int64_t>(dims - i);
-  const Tensor rstd = input.square().mean(last, /*keepdim=*/true).add(eps).rsqrt(), h = input * rstd;
-  const Tensor g = present(weight) ? grad_out * *weight : grad_out;
-  return {(g - h * (g * h).mean(last, /*keepdim=*/true)) * rstd,
-          present(weight) ? (grad_out * h).sum_to_size(weight->sizes()) : Tensor()};
+  const Tensor x = input.to(at::kFloat), dy = grad_out.to(at::kFloat);
+  const Tensor rstd = x.square().mean(last, /*keepdim=*/true).add(eps).rsqrt(), h = x * rstd;
+  const Tensor g = present(weight) ? dy * *weight : dy;
+  return {((g - h * (g * h).mean(last, /*keepdim=*/true)) * rstd).to(input.scalar_type()),
+          present(weight) ? (dy * h).sum_to_size(weight->sizes()).to(weight->scalar_type()) : Tensor()};
 }
 
 class RmsNorm : public torch::autograd::Function<RmsNorm> {
@@ -87,7 +73,8 @@ class RmsNorm : public torch::autograd::Function<RmsNorm> {
     if (!grads[0].defined()) return {Tensor(), Tensor(), Tensor(), Tensor()};
     const Tensor grad_out = grads[0].contiguous();
     auto [grad_input, grad_weight] = [&] {
-      if (at::GradMode::is_enabled() || !is_plain_float(grad_out, input.device())) {
+      if (at::GradMode::is_enabled() || !is_plain(grad_out, input.device()) ||
+          grad_out.scalar_type() != input.scalar_type()) {
         return backward_by_formula(grad_out, input, dims, weight, context->saved_data["eps"].toDouble());
       }
       const at::IntArrayRef shape = input.sizes().slice(input.dim() - static_cast<int64_t>(dims));
@@ -101,10 +88,9 @@ class RmsNorm : public torch::autograd::Function<RmsNorm> {
 
 std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& input, at::IntArrayRef normalized_shape,
                                           const OptionalTensor& weight, std::optional<double> eps) {
-  const bool simple =
-      is_an_ordinary_tensor(input) && is_an_ordinary_tensor(weight) &&
-      rows_of(input, c10::fromIntArrayRefSlow(normalized_shape)).rows >= 0 &&
-      (!present(weight) || (is_plain_float(*weight, input.device()) && weight->sizes() == normalized_shape));
+  const bool simple = is_an_ordinary_tensor(input) && is_an_ordinary_tensor(weight) &&
+                      rows_of(input, c10::fromIntArrayRefSlow(normalized_shape)).rows >= 0 &&
+                      are_parameters(input, weight, /*bias=*/std::nullopt, c10::fromIntArrayRefSlow(normalized_shape));
   if (!simple) return at::compositeimplicitautograd::_fused_rms_norm(input, normalized_shape, weight, eps);
   // rms_norm() uses the first result only.
   return {RmsNorm::apply(input, normalized_shape, weight, eps.value_or(std::numeric_limits<float>::epsilon())),

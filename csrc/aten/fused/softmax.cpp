@@ -1,6 +1,7 @@
-// Softmax and log-softmax of contiguous float32 tensors over their last dimension; others take the direct kernel.
-// Results do not depend on the number of threads; they differ from the CPU's in the last bits.
+// Softmax and log-softmax of contiguous float32 and 16-bit tensors over their last dimension; others take the direct
+// kernel. Results do not depend on the number of threads; they differ from the CPU's in the last bits.
 
+#include "aten/element.h"
 #include "aten/factories.h"
 #include "aten/fused/native_kernel.h"
 #include "aten/fused/plain.h"
@@ -14,35 +15,39 @@ using at::Tensor;
 
 bool is_over_rows(const Tensor& tensor, int64_t dim) {
   return tensor.defined() && tensor.dim() > 0 && (dim == -1 || dim == tensor.dim() - 1) &&
-         tensor.numel() >= kOwnKernelElements && is_plain_float(tensor, tensor.device());
+         tensor.numel() >= kOwnKernelElements && element_of(tensor.scalar_type()).has_value() &&
+         is_plain(tensor, tensor.device());
 }
 
-template <class Op, kernels::SoftmaxKernel kernels::SoftmaxKernels::*kKernel>
+template <class Op, kernels::SoftmaxKernel (kernels::SoftmaxKernels::*kKernel)[kernels::kElements]>
 Tensor forward(const Tensor& self, int64_t dim, bool half_to_float) {
   if (half_to_float || !is_over_rows(self, dim)) return general<Op>(self, dim, half_to_float);
-  const int64_t columns = self.size(-1);
+  const int64_t columns = self.size(-1), row_bytes = columns * self.element_size();
   Tensor result = empty_like_dense(self);
-  const float* x = self.const_data_ptr<float>();
-  float* y = result.mutable_data_ptr<float>();
-  const auto kernel = kernels::kernels().softmax->*kKernel;
-  parallel(self.numel() / columns, columns,
-           [&](int64_t begin, int64_t end) { kernel(y + begin * columns, x + begin * columns, end - begin, columns); });
+  const char* x = static_cast<const char*>(self.const_data_ptr());
+  char* y = static_cast<char*>(result.mutable_data_ptr());
+  const auto kernel = (kernels::kernels().softmax->*kKernel)[static_cast<int>(*element_of(self.scalar_type()))];
+  parallel(self.numel() / columns, columns, [&](int64_t begin, int64_t end) {
+    kernel(y + begin * row_bytes, x + begin * row_bytes, end - begin, columns);
+  });
   return result;
 }
 
-template <class Op, kernels::SoftmaxBackwardKernel kernels::SoftmaxKernels::*kKernel>
+template <class Op, kernels::SoftmaxBackwardKernel (kernels::SoftmaxKernels::*kKernel)[kernels::kElements]>
 Tensor backward(const Tensor& grad_output, const Tensor& output, int64_t dim, at::ScalarType input_dtype) {
-  if (input_dtype != at::kFloat || !is_over_rows(output, dim) || !is_plain_float(grad_output, output.device()) ||
-      grad_output.sizes() != output.sizes()) {
+  if (!is_over_rows(output, dim) || !is_plain(grad_output, output.device()) || grad_output.sizes() != output.sizes() ||
+      input_dtype != output.scalar_type() || grad_output.scalar_type() != output.scalar_type()) {
     return general<Op>(grad_output, output, dim, input_dtype);
   }
-  const int64_t columns = output.size(-1);
+  const int64_t columns = output.size(-1), row_bytes = columns * output.element_size();
   Tensor result = empty_like_dense(output);
-  const float *dy = grad_output.const_data_ptr<float>(), *y = output.const_data_ptr<float>();
-  float* dx = result.mutable_data_ptr<float>();
-  const auto kernel = kernels::kernels().softmax->*kKernel;
+  const char *dy = static_cast<const char*>(grad_output.const_data_ptr()),
+             *y = static_cast<const char*>(output.const_data_ptr());
+  char* dx = static_cast<char*>(result.mutable_data_ptr());
+  const auto kernel = (kernels::kernels().softmax->*kKernel)[static_cast<int>(*element_of(output.scalar_type()))];
   parallel(output.numel() / columns, columns, [&](int64_t begin, int64_t end) {
-    kernel(dx + begin * columns, dy + begin * columns, y + begin * columns, end - begin, columns);
+    const int64_t at = begin * row_bytes;
+    kernel(dx + at, dy + at, y + at, end - begin, columns);
   });
   return result;
 }

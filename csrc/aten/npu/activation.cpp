@@ -1,9 +1,14 @@
 // Activations and gated linear units. Definitions: torch_npu's operator documentation; 16-bit tensors are computed in
 // float32 and rounded once.
 
+#include <algorithm>
+
+#include "aten/fused/plain.h"
 #include "aten/npu/families.h"
+#include "aten/npu/raw_memory.h"
 #include "aten/npu/registry.h"
 #include "aten/npu/support.h"
+#include "kernels/kernels.h"
 
 namespace cann::aten::npu {
 namespace {
@@ -49,16 +54,69 @@ Tensor mish_backward(const Tensor& grad, const Tensor& input) { return at::mish_
 
 // ---- SwiGLU: silu(first half) * second half
 
+// A contiguous tensor as rows of two halves of n elements each.
+struct Halves {
+  kernels::Element element;
+  int64_t rows;
+  int64_t n;
+};
+
+// Nothing for what the kernels do not take: other types, other layouts, Meta tensors.
+std::optional<Halves> as_rows_of_halves(const Tensor& input, int64_t dim) {
+  const auto element = raw_element({&input});
+  if (!element.has_value() || !input.is_contiguous() || input.numel() == 0) return std::nullopt;
+  const int64_t rows = c10::multiply_integers(input.sizes().slice(0, static_cast<size_t>(wrap_dim(input, dim))));
+  return Halves{*element, rows, input.numel() / rows / 2};
+}
+
+// Calls body(row, begin, end) for pieces of rows of n elements, on several threads.
+void for_pieces_of_rows(int64_t rows, int64_t n, const auto& body) {
+  constexpr int64_t kPiece = 4096;
+  const int64_t pieces = (n + kPiece - 1) / kPiece;
+  parallel(rows * pieces, std::min(n, kPiece), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = i % pieces * kPiece;
+      body(i / pieces, begin, std::min(n, begin + kPiece));
+    }
+  });
+}
+
 Tensor swiglu(const Tensor& input, int64_t dim) {
   const auto [gate, value] = halves(input, dim, "npu_swiglu");
-  return at::silu(wide(gate)).mul_(value).to(input.scalar_type());
+  const auto h = as_rows_of_halves(input, dim);
+  if (!h.has_value()) return at::silu(wide(gate)).mul_(value).to(input.scalar_type());
+  Tensor result = at::empty(gate.sizes(), input.options());
+  const int64_t size = input.element_size();
+  const char* x = static_cast<const char*>(input.const_data_ptr());
+  char* y = static_cast<char*>(result.mutable_data_ptr());
+  const auto kernel = kernels::kernels().swiglu->forward[static_cast<int>(h->element)];
+  for_pieces_of_rows(h->rows, h->n, [&](int64_t row, int64_t begin, int64_t end) {
+    const char* left = x + (2 * row * h->n + begin) * size;
+    kernel(y + (row * h->n + begin) * size, left, left + h->n * size, end - begin);
+  });
+  return result;
 }
 
 Tensor swiglu_backward(const Tensor& grad, const Tensor& input, int64_t dim) {
   const auto [gate, value] = halves(input, dim, "npu_swiglu_backward");
-  const Tensor g = wide(grad), a = wide(gate);
-  const Tensor d_gate = at::silu_backward(g.mul(value), a);
-  return at::cat({d_gate, at::silu(a).mul_(g)}, dim).to(input.scalar_type());
+  const auto h = as_rows_of_halves(input, dim);
+  if (!h.has_value() || raw_element({&grad, &input}) != h->element || !grad.is_contiguous() ||
+      grad.sizes() != gate.sizes()) {
+    const Tensor g = wide(grad), a = wide(gate);
+    const Tensor d_gate = at::silu_backward(g.mul(value), a);
+    return at::cat({d_gate, at::silu(a).mul_(g)}, dim).to(input.scalar_type());
+  }
+  Tensor result = at::empty_like(input);
+  const int64_t size = input.element_size();
+  const char *x = static_cast<const char*>(input.const_data_ptr()),
+             *dy = static_cast<const char*>(grad.const_data_ptr());
+  char* dx = static_cast<char*>(result.mutable_data_ptr());
+  const auto kernel = kernels::kernels().swiglu->backward[static_cast<int>(h->element)];
+  for_pieces_of_rows(h->rows, h->n, [&](int64_t row, int64_t begin, int64_t end) {
+    const int64_t left = (2 * row * h->n + begin) * size, right = left + h->n * size;
+    kernel(dx + left, dx + right, dy + (row * h->n + begin) * size, x + left, x + right, end - begin);
+  });
+  return result;
 }
 
 // The gated unit of gpt-oss: (clamp(linear) + bias) * gate * sigmoid(alpha * gate), gate clamped from above.

@@ -1,7 +1,10 @@
 // Normalisations: RMSNorm with its residual forms, layer norm with a residual, deep norm, group norm with an
 // activation. Statistics are float32; the normalised dimensions are the last gamma.dim() ones.
 
+#include "aten/fused/float_values.h"
+#include "aten/fused/normalization.h"
 #include "aten/npu/families.h"
+#include "aten/npu/raw_memory.h"
 #include "aten/npu/registry.h"
 #include "aten/npu/support.h"
 
@@ -41,8 +44,30 @@ Tensor rms_rstd(const Tensor& x, int64_t normalized, double epsilon) {
   return x.square().mean(last_dims(x, normalized), /*keepdim=*/true).add_(epsilon).rsqrt_();
 }
 
+// Both passes over contiguous rows in one go, where memory allows it: rows < 0 where it does not.
+Rows raw_rows(const Tensor& input, const Tensor& gamma) {
+  if (!raw_element({&input}).has_value() || !raw_element({&gamma}).has_value() || !input.is_contiguous() ||
+      !gamma.is_contiguous() || input.numel() == 0 ||
+      (gamma.scalar_type() != input.scalar_type() && gamma.scalar_type() != at::kFloat)) {
+    return {};
+  }
+  return {input.numel() / gamma.numel(), gamma.numel()};
+}
+
+RowNorm rms_of(const Tensor& input, const Rows& rows, const FloatValues& gamma, double epsilon) {
+  return {*raw_element({&input}), rows, {rows.columns, gamma.data(), nullptr, epsilon, /*centered=*/false}};
+}
+
 std::tuple<Tensor, Tensor> rms_norm(const Tensor& input, const Tensor& gamma, double epsilon) {
   check_gamma(input, gamma, "npu_rms_norm");
+  if (const Rows rows = raw_rows(input, gamma); rows.rows >= 0) {
+    Tensor y = at::empty_like(input),
+           rstd = at::empty(moments_shape(input, static_cast<size_t>(gamma.dim())), input.options().dtype(at::kFloat));
+    const FloatValues weight(gamma);
+    normalize_rows(rms_of(input, rows, weight, epsilon), y.mutable_data_ptr(), nullptr, rstd.mutable_data_ptr<float>(),
+                   input.const_data_ptr());
+    return {std::move(y), std::move(rstd)};
+  }
   const Tensor x = wide(input);
   Tensor rstd = rms_rstd(x, gamma.dim(), epsilon);
   return {x.mul(rstd).mul_(gamma).to(input.scalar_type()), rstd};
@@ -60,6 +85,19 @@ std::tuple<Tensor, Tensor> rms_gradients(const Tensor& dy, const Tensor& x, cons
 std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& dy, const Tensor& input, const Tensor& gamma,
                                              const Tensor& rstd) {
   check_gamma(input, gamma, "npu_rms_norm_backward");
+  const Rows rows = raw_rows(input, gamma);
+  if (rows.rows >= 0 && raw_element({&dy, &input}).has_value() && dy.is_contiguous() && dy.sizes() == input.sizes() &&
+      raw_element({&rstd}) == kernels::Element::kFloat32 && rstd.is_contiguous() && rstd.numel() == rows.rows) {
+    const auto floats = rstd.options();
+    Tensor dx = at::empty_like(input), d_gamma = at::empty(gamma.sizes(), floats),
+           sums = at::empty({floats_of_partial_sums(rows, true, false)}, floats);
+    const FloatValues weight(gamma);
+    normalize_rows_backward(rms_of(input, rows, weight, 0.0),
+                            {dx.mutable_data_ptr(), d_gamma.mutable_data_ptr<float>(), nullptr}, dy.const_data_ptr(),
+                            input.const_data_ptr(), nullptr, rstd.const_data_ptr<float>(),
+                            sums.mutable_data_ptr<float>());
+    return {std::move(dx), d_gamma.to(gamma.scalar_type())};
+  }
   auto [dx, d_gamma] = rms_gradients(wide(dy), wide(input), wide(gamma), rstd);
   return {dx.to(input.scalar_type()), d_gamma.to(gamma.scalar_type())};
 }

@@ -5,12 +5,11 @@
 
 #include "aten/npu/families.h"
 #include "aten/npu/registry.h"
+#include "aten/npu/rotary_rows.h"
 #include "aten/npu/support.h"
 
 namespace cann::aten::npu {
 namespace {
-
-enum class Rotation { kHalf, kInterleave };
 
 Rotation rotation_of(std::string_view mode, const char* op) {
   CANN_CHECK_OP(mode == "half" || mode == "interleave", op, ": rotary_mode must be 'half' or 'interleave', but got '",
@@ -44,6 +43,9 @@ Tensor rotary_mul(const Tensor& input, const Tensor& r1, const Tensor& r2, std::
                   const OptionalTensor& rotate_matrix) {
   check_even(input, "npu_rotary_mul");
   const Rotation rotation = rotation_of(mode, "npu_rotary_mul");
+  if (!has(rotate_matrix)) {
+    if (Tensor result = rotary_by_rows(input, r1, r2, rotation); result.defined()) return result;
+  }
   const Tensor x = wide(input);
   if (has(rotate_matrix)) {
     return x.mul(r1).add_(at::matmul(x, wide(*rotate_matrix)).mul_(r2)).to(input.scalar_type());
@@ -54,6 +56,7 @@ Tensor rotary_mul(const Tensor& input, const Tensor& r1, const Tensor& r2, std::
 std::tuple<Tensor, Tensor, Tensor> rotary_mul_backward(const Tensor& grad, const Tensor& input, const Tensor& r1,
                                                        const Tensor& r2, std::string_view mode) {
   const Rotation rotation = rotation_of(mode, "npu_rotary_mul_backward");
+  if (auto gradients = rotary_backward_by_rows(grad, input, r1, r2, rotation)) return std::move(*gradients);
   const Tensor g = wide(grad), x = wide(input);
   const Tensor dx = g.mul(r1).add_(rotate_back(g.mul(r2), rotation));
   const Tensor d1 = at::sum_to(g.mul(x), r1.sym_sizes());
@@ -87,9 +90,11 @@ std::tuple<Tensor, Tensor> apply_rotary_pos_emb(const Tensor& query, const Tenso
   check_even(query, kOp);
   check_even(key, kOp);
   const Rotation rotation = rotation_of(mode == "quarter" ? std::string_view("?") : mode, kOp);
-  const Tensor c = wide(cos), s = wide(sin);
-  return {rotated(wide(query), c, s, rotation).to(query.scalar_type()),
-          rotated(wide(key), c, s, rotation).to(key.scalar_type())};
+  const auto embed = [&](const Tensor& x) {
+    if (Tensor result = rotary_by_rows(x, cos, sin, rotation); result.defined()) return result;
+    return rotated(wide(x), wide(cos), wide(sin), rotation).to(x.scalar_type());
+  };
+  return {embed(query), embed(key)};
 }
 
 // The pairs (x[2i], x[2i+1]) are gathered into halves, which are then rotated: the result is in "half" order.
