@@ -2,7 +2,8 @@
 
 python examples/claims/pipeline.py --model 1b --stages 4
 
-prints seconds and samples of a step as one JSON object.
+prints seconds and samples of a step as one JSON object, and the balance: the stages' mean number of weights to multiply
+with over the largest, which is what a schedule without any bubble would reach.
 """
 
 import argparse
@@ -14,6 +15,7 @@ os.environ |= {"TORCH_CANN_DRY_RUN": "1", "TORCH_CANN_SIMULATE": "1"}  # before 
 import torch
 import torch_npu  # noqa: F401
 from cann.recipes.train import PipelineParallel
+from torch import nn
 from workload import SHAPES, build, loss_of
 
 
@@ -27,26 +29,35 @@ def marks(cards: int) -> list[torch.npu.Event]:
     return events
 
 
+def balance(pipeline: PipelineParallel) -> float:
+    """Mean over largest of what the stages multiply with; an embedding only looks up."""
+    weights = [
+        sum(p.numel() for m in stage.modules() if not isinstance(m, nn.Embedding) for p in m.parameters(recurse=False))
+        for stage in pipeline.stage_modules()
+    ]
+    return sum(weights) / len(weights) / max(weights)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=SHAPES, default="1b")
     parser.add_argument("--stages", type=int, default=4)
-    parser.add_argument("--micro-batches", type=int, default=4, help="for each stage")
+    parser.add_argument("--layers", type=int, help="instead of the model's own number")
+    parser.add_argument("--micro-batches", type=int, default=32)
     parser.add_argument("--sequence", type=int, default=2048)
     parser.add_argument("--schedule", default="1F1B")
     args = parser.parse_args()
 
-    samples = args.micro_batches * args.stages
-    model = build(args.model, None).to_empty(device="npu:0")
-    pipeline = PipelineParallel(model, args.stages, samples, schedule=args.schedule, loss_fn=loss_of)
-    tokens = torch.zeros(samples, args.sequence, dtype=torch.long)
+    model = build(args.model, args.layers).to_empty(device="npu:0")
+    pipeline = PipelineParallel(model, args.stages, args.micro_batches, schedule=args.schedule, loss_fn=loss_of)
+    tokens = torch.zeros(args.micro_batches, args.sequence, dtype=torch.long)
     for _ in range(2):  # the first step also allocates
         begin = marks(args.stages)
         with torch.autocast("npu", torch.bfloat16):
             pipeline.train_step(tokens, tokens)
         end = marks(args.stages)
     seconds = max(a.elapsed_time(b) for a, b in zip(begin, end, strict=True)) / 1e3
-    print(json.dumps({"seconds": seconds, "samples": samples}))
+    print(json.dumps({"seconds": seconds, "samples": args.micro_batches, "balance": balance(pipeline)}))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ class Planned:
     Attributes:
         seconds: of one step.
         samples: sequences of all cards in that step.
-        peak, capacity: bytes of HBM that the fullest card reserves, and that it has.
+        peak, capacity: bytes of HBM that the fullest card reserves, and that it has. A card that is nearly full frees
+            reserved memory that is not in use, so a full card's peak says little.
+        allocated: bytes of it that tensors occupy at most.
         communication: share of the step in which the compute stream waits for other cards.
         fits: whether that is within the card's HBM; if not, time and share are of the step up to there.
     """
@@ -28,6 +30,7 @@ class Planned:
     seconds: float
     samples: int
     peak: int
+    allocated: int
     capacity: int
     communication: float
     fits: bool
@@ -39,7 +42,7 @@ class Planned:
 
 
 @cache
-def plan(soc: str, servers: int, **options: str | int | float) -> Planned:
+def plan(soc: str, servers: int, **options: str | float) -> Planned:
     """``workload.py`` with its ``options``, such as batch=2 for --batch 2, on all cards of so many servers.
 
     Raises:
@@ -51,7 +54,7 @@ def plan(soc: str, servers: int, **options: str | int | float) -> Planned:
         command += ["--nproc-per-node", str(CARDS), "--json", str(answer), "--no-mirror-check"]
         command += [str(WORKLOAD)]
         command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode not in (0, _DOES_NOT_FIT):
             raise RuntimeError(f"{' '.join(command[1:])}\n{done.stderr.strip() or done.stdout.strip()}")
         found = json.loads(answer.read_text())
@@ -61,13 +64,14 @@ def plan(soc: str, servers: int, **options: str | int | float) -> Planned:
         seconds=found["step"]["seconds"],
         samples=servers * CARDS * options.get("batch", 1) * options.get("accumulate", 1),
         peak=max(rank["memory"]["peak"] for rank in found["ranks"]),
+        allocated=max(rank["memory"]["peak_allocated"] for rank in found["ranks"]),
         capacity=found["ranks"][0]["memory"]["capacity"],
         communication=waiting / max(rank["step_us"] for rank in found["ranks"]),
         fits=done.returncode == 0,
     )
 
 
-def largest(soc: str, name: str, step: int = 1, **options: str | int | float) -> int:
+def largest(soc: str, name: str, step: int = 1, **options: str | float) -> int:
     """The largest multiple of ``step`` for option ``name``, beside ``options``, that fits on one server; 0 if none.
 
     Memory is nearly a straight line in batch and in layers, so two runs foresee the answer, and runs beside it prove

@@ -1,8 +1,10 @@
-"""Three steps of a Llama-like model on random tokens: by a plain loop, or by AdvancedTrainer with the recipes.
+"""Steps of a Llama-like model: by a plain loop, or by AdvancedTrainer with the recipes.
 
-recipes_report.py runs it dry on simulated servers, where tokens and weights need no values:
+recipes_report.py runs three of them dry on simulated servers, where tokens and weights need no values:
 
 npu-plan run --nnodes 1 --nproc-per-node 8 examples/claims/workload.py --loop plain --parallel fsdp
+
+and convergence.py runs some hundred in earnest, of the same loops with the same options.
 """
 
 import argparse
@@ -45,17 +47,25 @@ class Block(nn.Module):
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
 
 
-def build(shape: str, layers: int | None) -> nn.Sequential:
-    """The model, without memory; ``layers`` replaces the shape's own number."""
+def build(shape: str, layers: int | None, vocabulary: int = VOCABULARY, device: str = "meta") -> nn.Sequential:
+    """The model, on the meta device without memory; ``layers`` replaces the shape's own number."""
     depth, width, heads, inner = SHAPES[shape]
-    with torch.device("meta"):
+    with torch.device(device):
         blocks = [Block(width, heads, inner) for _ in range(layers or depth)]
-        head = nn.Sequential(nn.RMSNorm(width), nn.Linear(width, VOCABULARY, bias=False))
-        return nn.Sequential(nn.Embedding(VOCABULARY, width), *blocks, head)
+        head = nn.Sequential(nn.RMSNorm(width), nn.Linear(width, vocabulary, bias=False))
+        return nn.Sequential(nn.Embedding(vocabulary, width), *blocks, head)
 
 
 def loss_of(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(output.flatten(0, 1).float(), target.flatten())
+
+
+def to_card(model: nn.Module) -> None:
+    """Moves the model; one without memory gets some."""
+    if next(model.parameters()).is_meta:
+        model.to_empty(device="npu")
+    else:
+        model.npu()
 
 
 def average_gradients(model: nn.Module) -> None:
@@ -71,10 +81,10 @@ def train_plainly(args: argparse.Namespace, model: nn.Sequential, batches: list)
         for layer in model:
             fully_shard(layer)
         fully_shard(model)
-    model.to_empty(device="npu")
+    to_card(model)
     if args.parallel == "ddp":
         wrapped = DistributedDataParallel(model, device_ids=[torch.npu.current_device()])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate)
     autocast = torch.autocast("npu", torch.bfloat16) if args.precision == "bf16" else nullcontext()
     for inputs, target in batches:
         with autocast:
@@ -93,25 +103,31 @@ def train_by_recipes(args: argparse.Namespace, model: nn.Sequential, batches: li
 
     parallel = {"strategy": args.parallel}
     if args.parallel == "pipeline":
-        model.to_empty(device="npu")
+        to_card(model)
         parallel |= {"stages": dist.get_world_size(), "micro_batches": args.micro_batches}
     if args.parallel == "ddp":
         parallel["compression"] = args.compression
     trainer = AdvancedTrainer(
         model,
-        torch.optim.AdamW(model.parameters(), lr=1e-4),
+        torch.optim.AdamW(model.parameters(), lr=args.rate),
         batches,
         amp_config={"dtype": "bfloat16", "opt_level": args.level} if args.precision == "bf16" else None,
         parallel_config=parallel,
-        memory_config={"checkpointing": args.checkpointing, "accumulation_steps": args.accumulate},
+        memory_config={
+            "checkpointing": args.checkpointing,
+            "activation_compression": args.activations,
+            "accumulation_steps": args.accumulate,
+        },
         loss_fn=loss_of,
         clip_norm=1.0,
         console=False,
     )
-    trainer.train(max_steps=STEPS, log_interval=STEPS + 1)
+    steps = len(batches) // args.accumulate
+    trainer.train(max_steps=steps, log_interval=steps + 1)
 
 
-def main() -> None:
+def options() -> argparse.ArgumentParser:
+    """What both loops take."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--loop", choices=("plain", "recipes"), default="plain")
@@ -125,15 +141,25 @@ def main() -> None:
     add("--precision", choices=("fp32", "bf16"), default="fp32")
     add("--level", default="O2", help="of AutoMixedPrecision (recipes)")
     add("--checkpointing", type=float, default=0.0, help="share of layers (recipes)")
+    add("--activations", default="", help="activation_compression: bfloat16 or int8 (recipes)")
     add("--compression", help="of DDP's gradients (recipes)")
-    args = parser.parse_args()
+    add("--rate", type=float, default=1e-4, help="learning rate")
+    return parser
+
+
+def train(args: argparse.Namespace, model: nn.Sequential, batches: list) -> None:
+    """Takes a step on each batch, or each ``accumulate`` of them."""
+    (train_plainly if args.loop == "plain" else train_by_recipes)(args, model, batches)
+
+
+def main() -> None:
+    args = options().parse_args()
 
     if args.parallel != "none":
         dist.init_process_group("hccl")
         torch.npu.set_device(dist.get_node_local_rank())
     tokens = torch.zeros(args.batch, args.sequence, dtype=torch.long)
     batches = [(tokens, tokens)] * (STEPS * args.accumulate)
-    train = train_plainly if args.loop == "plain" else train_by_recipes
     train(args, build(args.model, args.layers), batches)
 
 

@@ -39,7 +39,7 @@ def server(base: float, each: float) -> Callable[..., planned.Planned]:
 
     def plan(_soc: str, _servers: int, batch: int) -> planned.Planned:
         peak = int((base + each * batch) * GIB)
-        return planned.Planned(1.0, 1, peak, 60 * GIB, 0.0, peak <= 60 * GIB)
+        return planned.Planned(1.0, 1, peak, peak, 60 * GIB, 0.0, peak <= 60 * GIB)
 
     return plan
 

@@ -234,6 +234,23 @@ def test_split_by_cost_and_by_hand():
     assert [len(part) for part in _names([2, 3, 4])] == [2, 3, 4]
 
 
+def test_of_the_best_splits_the_most_even_one_is_taken():
+    """The head alone costs more than three blocks, so [3, 3, 1, 1, 1] would be no worse than this by its costliest stage."""
+
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(8)))
+            self.head = nn.Linear(2, 8, bias=False)
+
+        def forward(self, x):
+            return self.head(self.blocks(x))
+
+    parts = split_model(Deep(), 5, None)
+    blocks = [sum(node.op == "call_module" for node in part.graph.nodes) for part in parts]
+    assert blocks == [2, 2, 2, 2, 1]
+
+
 def _across_ranks(kind: str) -> tuple[float, float, float, float | None, bool]:
     import torch.distributed as dist
 

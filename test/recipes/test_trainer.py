@@ -116,15 +116,31 @@ def test_validation_metrics_and_hooks(tmp_path) -> None:
     assert {"lr", "gradient_norm", "loss_scale", "samples_per_second", "peak_memory_mib"} <= set(records[0])
 
 
-def test_tensorboard_is_optional(tmp_path) -> None:
-    try:
-        import tensorboard  # noqa: F401
-    except ImportError:
-        with pytest.raises(ImportError, match="pip install tensorboard"):
-            trained(tensorboard_dir=tmp_path)
-    else:
-        trained(tensorboard_dir=tmp_path, log_interval=4)
-        assert list(tmp_path.glob("events.*"))
+def test_tensorboard_is_optional(tmp_path, monkeypatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("tensorboard", "torch.utils.tensorboard"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # import then fails
+    with pytest.raises(ImportError, match="pip install tensorboard"):
+        trained(tensorboard_dir=tmp_path)
+
+
+def test_tensorboard_has_what_the_json_lines_have(tmp_path) -> None:
+    """Also of a run that is gone on with: what was written after its checkpoint is hidden, not shown twice."""
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    options = {"val_loader": DataLoader(points(20, seed=9), 8), "log_interval": 2, "checkpoint_dir": tmp_path / "c"}
+    options |= {"tensorboard_dir": tmp_path / "t", "metrics_file": tmp_path / "metrics.jsonl"}
+    trained(max_steps=10, checkpoint_interval=8, keep_checkpoints=3, **options)
+    (tmp_path / "c" / "step-00000010").rename(tmp_path / "gone")
+    trained(**options)
+
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    events = reader.EventAccumulator(str(tmp_path / "t"))
+    events.Reload()
+    for name in ("loss", "lr", "gradient_norm", "val_loss"):
+        written = [(record["step"], record[name]) for record in records if name in record]
+        seen = [(event.step, pytest.approx(event.value, rel=1e-6)) for event in events.Scalars(name)]
+        assert written == seen, name
+    assert [record["step"] for record in records if "loss" in record] == list(range(2, 17, 2))
 
 
 def test_dictionary_batches_and_numbers() -> None:

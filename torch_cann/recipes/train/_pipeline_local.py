@@ -9,6 +9,7 @@ from torch.distributed.pipelining._backward import stage_backward_input, stage_b
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
+from torch_cann.recipes.train._card_links import Arriving, CardLinks
 from torch_cann.recipes.train._pipeline_order import BACKWARD, FORWARD, INPUT_GRADIENT, order
 from torch_cann.recipes.train._pipeline_split import as_tuple, named_tensors
 
@@ -115,6 +116,10 @@ class LocalPipeline:
         ]
         self._split_backward = schedule == "zero-bubble"
         self.order = order(schedule, len(devices), len(stages) // len(devices), micro_batches)
+        self._links = CardLinks()
+        # By stage and micro-batch. What a stage made is sent at once; the next one takes it when its turn comes.
+        self._coming: dict[tuple[int, int], list[Arriving]] = {}
+        self._gradients_coming: dict[tuple[int, int], list[Arriving]] = {}
         self._inputs: dict[tuple[int, int], tuple[Any, ...]] = {}
         self._outputs: dict[tuple[int, int], tuple[Any, ...]] = {}
         self._weight_work: dict[tuple[int, int], list[dict[str, Any]]] = {}
@@ -132,8 +137,9 @@ class LocalPipeline:
         try:
             for kind, stage, m in self.order:
                 if kind == FORWARD:
-                    given = inputs[m] if stage == 0 else self._outputs[stage - 1, m]
-                    self._forward(stage, m, given, targets[m], loss_fn)
+                    if stage == 0:
+                        self._coming[0, m] = [self._links.send(value, self.stages[0].device) for value in inputs[m]]
+                    self._forward(stage, m, targets[m], loss_fn)
                 elif kind == BACKWARD:
                     self._backward(stage, m)
                 elif kind == INPUT_GRADIENT:
@@ -143,7 +149,7 @@ class LocalPipeline:
             for stage in self.stages:
                 stage.end()
         finally:
-            for held in (self._inputs, self._outputs, self._weight_work):
+            for held in (self._coming, self._gradients_coming, self._inputs, self._outputs, self._weight_work):
                 held.clear()
         return torch.stack(self._losses).sum()
 
@@ -159,59 +165,64 @@ class LocalPipeline:
             results.append(values)
         return results
 
-    def _forward(self, index: int, m: int, given: tuple[Any, ...], target: Any, loss_fn: Callable[..., Any]) -> None:
+    def _forward(self, index: int, m: int, target: Any, loss_fn: Callable[..., Any]) -> None:
         stage = self.stages[index]
         values = []
-        for value in given:
-            here = moved(value, stage.device)
-            if isinstance(here, torch.Tensor):
-                needs_grad = value.requires_grad and index > 0
-                here = here.detach().requires_grad_(needs_grad)
-            values.append(here)
+        needs_grad = [getattr(v, "requires_grad", False) for v in self._outputs[index - 1, m]] if index else []
+        for position, arriving in enumerate(self._coming.pop((index, m))):
+            value = arriving.take()
+            if isinstance(value, torch.Tensor) and index:
+                value.requires_grad_(needs_grad[position])
+            values.append(value)
         result = stage(*values)
+        self._inputs[index, m] = tuple(values)
         if index == len(self.stages) - 1:
             differentiated, reported = loss_fn(result, moved(target, stage.device), m)
             self._losses.append(reported.detach())
-            outputs: tuple[Any, ...] = (differentiated,)
-        else:
-            outputs = as_tuple(result)
-            if self._split_backward:  # stage_backward_input() detaches outputs, which a view does not allow
-                outputs = tuple(
-                    v.clone() if isinstance(v, torch.Tensor) and (v._is_view() or v.is_leaf) else v for v in outputs
-                )
-        self._inputs[index, m], self._outputs[index, m] = tuple(values), outputs
+            self._outputs[index, m] = (differentiated,)
+            return
+        outputs = as_tuple(result)
+        if self._split_backward:  # stage_backward_input() detaches outputs, which a view does not allow
+            outputs = tuple(
+                v.clone() if isinstance(v, torch.Tensor) and (v._is_view() or v.is_leaf) else v for v in outputs
+            )
+        self._outputs[index, m] = outputs
+        self._coming[index + 1, m] = [self._links.send(v, self.stages[index + 1].device) for v in outputs]
 
     def _gradients(self, index: int, m: int) -> tuple[list[torch.Tensor], list[torch.Tensor] | None]:
         """Outputs of a stage that have a gradient, and it; None for the loss."""
         outputs = self._outputs.pop((index, m))
         if index == len(self.stages) - 1:
             return list(outputs), None
-        received = self._inputs.pop((index + 1, m))
-        device = self.stages[index].device
-        pairs = [
-            (output, value.grad.to(device))
-            for output, value in zip(outputs, received, strict=True)
-            if isinstance(output, torch.Tensor) and output.requires_grad and value.grad is not None
-        ]
+        grads = [arriving.take() for arriving in self._gradients_coming.pop((index, m))]
+        pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None]
         return [output for output, _ in pairs], [grad for _, grad in pairs]
+
+    def _send_gradients(self, index: int, m: int) -> None:
+        """What the stage before waits for: None for inputs without a gradient."""
+        inputs = self._inputs.pop((index, m))
+        if index:
+            to = self.stages[index - 1].device
+            grads = [value.grad if isinstance(value, torch.Tensor) else None for value in inputs]
+            self._gradients_coming[index - 1, m] = [self._links.send(grad, to) for grad in grads]
 
     def _backward(self, index: int, m: int) -> None:
         outputs, grads = self._gradients(index, m)
         if outputs:
             torch.autograd.backward(outputs, grads)
-        if index == 0:
-            self._inputs.pop((0, m))
+        self._send_gradients(index, m)
 
     def _input_gradient(self, index: int, m: int) -> None:
         outputs, grads = self._gradients(index, m)
         inputs = [v for v in self._inputs[index, m] if isinstance(v, torch.Tensor) and v.requires_grad]
-        if not inputs:  # nothing before this stage is trained: both halves at once
+        if inputs:
+            weights = iter(self.stages[index].weights())
+            _, self._weight_work[index, m] = stage_backward_input(outputs, grads, inputs, weights)
+        else:  # nothing before this stage is trained: both halves at once
             if outputs:
                 torch.autograd.backward(outputs, grads)
             self._weight_work[index, m] = []
-            return
-        weights = iter(self.stages[index].weights())
-        _, self._weight_work[index, m] = stage_backward_input(outputs, grads, inputs, weights)
+        self._send_gradients(index, m)
 
     def _weight_gradient(self, index: int, m: int) -> None:
         weights = self.stages[index].weights()

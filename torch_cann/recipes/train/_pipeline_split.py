@@ -1,7 +1,9 @@
 """Splits a model into a chain of stages: traced by torch.fx around its blocks, which stay the modules they are."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import inf
 from typing import Any
 
 import torch
@@ -133,23 +135,31 @@ def _begins(
 
 
 def _even(costs: list[int], stages: int) -> list[int]:
-    """The contiguous partition whose most costly stage costs least; of equal ones that with the latest cuts."""
-    sums = [0]
-    for cost in costs:
-        sums.append(sums[-1] + cost)
-    best = [sums[:]]  # best[s][n]: the least possible cost of the costliest of s + 1 stages over the first n blocks
-    cut = [[0] * len(sums)]
+    """The contiguous partition whose most costly stage costs least; of such ones the most even one."""
+    least, _ = _partition(costs, stages, max)
+    _, begins = _partition(costs, stages, lambda before, own: before + own**2 if own <= least else inf)
+    return begins
+
+
+def _partition(costs: list[int], stages: int, join: Callable[[float, int], float]) -> tuple[float, list[int]]:
+    """The contiguous partition of least total, and where its stages after the first begin.
+
+    ``join(total of the stages before, cost of the next one)`` is the total with it; of equal ones the latest cuts win.
+    """
+    sums = [0, *accumulate(costs)]
+    best = [join(0, cost) for cost in sums]  # the least total of the stages so far over the first n blocks
+    cuts: list[list[int]] = []
     for stage in range(1, stages):
-        row, cuts = [0] * len(sums), [0] * len(sums)
+        row, cut = [inf] * len(sums), [0] * len(sums)
         for n in range(stage + 1, len(sums)):
-            row[n], cuts[n] = min((max(best[-1][k], sums[n] - sums[k]), -k) for k in range(stage, n))
-        best.append(row)
-        cut.append([-k for k in cuts])
+            row[n], cut[n] = min((join(best[k], sums[n] - sums[k]), -k) for k in range(stage, n))
+        best = row
+        cuts.append([-k for k in cut])
     begins, n = [], len(costs)
-    for stage in range(stages - 1, 0, -1):
-        n = cut[stage][n]
+    for cut in reversed(cuts):
+        n = cut[n]
         begins.append(n)
-    return begins[::-1]
+    return best[-1], begins[::-1]
 
 
 def _stage(model: nn.Module, graph: fx.Graph, stage_of: dict[fx.Node, int], stage: int, stages: int) -> fx.GraphModule:
