@@ -37,6 +37,8 @@ def folder(tmp_path_factory):
         profile_memory=True,
         experimental_config=profiler._ExperimentalConfig(profiler_level=profiler.ProfilerLevel.Level1),
     ) as prof:
+        prof.add_metadata("model", "two layers")
+        prof.add_metadata_json("sizes", '{"batch": 16}')
         _steps(prof, 5, torch.npu.Stream())
     (result,) = base.iterdir()
     return result
@@ -54,7 +56,13 @@ def test_the_folder(folder) -> None:
         "api_statistic.csv", "communication.json", "communication_matrix.json", "kernel_details.csv", "memory_record.csv", "op_statistic.csv",
         "operator_details.csv", "operator_memory.csv", "step_trace_time.csv", "trace_view.json",
     }  # fmt: skip
-    assert json.loads((folder / "profiler_info.json").read_text())["torch_npu_version"] == torch_npu.__version__
+    info = json.loads((folder / "profiler_info.json").read_text())
+    assert info["torch_npu_version"] == torch_npu.__version__
+    common = info["config"]["common_config"]
+    assert common["schedule"]["active"] == 2 and common["record_shapes"] is True and len(common["activities"]) == 2
+    assert info["config"]["experimental_config"]["_profiler_level"] == "Level1"
+    metadata = json.loads((folder / "profiler_metadata.json").read_text())
+    assert (metadata["model"], metadata["sizes"]) == ("two layers", {"batch": 16})
 
 
 _COLUMNS = {
@@ -144,7 +152,11 @@ def test_arrows_lead_from_operators_to_their_kernels(folder) -> None:
     starts, ends = ({e["id"]: e for e in flows if e["ph"] == phase} for phase in "sf")
     kernels = [e for e in events if e.get("cat") == "kernel"]
     assert len(starts) == len(ends) == len(kernels) > 10
-    at = {(e["pid"], e["tid"], e["ts"]): e["name"] for e in events if e["ph"] == "X" and e.get("cat") in ("cpu_op", "kernel")}
+    at = {
+        (e["pid"], e["tid"], e["ts"]): e["name"]
+        for e in events
+        if e["ph"] == "X" and e.get("cat") in ("cpu_op", "kernel")
+    }
     for number, start in starts.items():
         end = ends[number]
         assert at[start["pid"], start["tid"], start["ts"]] == at[end["pid"], end["tid"], end["ts"]]
@@ -217,14 +229,16 @@ def test_dynamic_profiling(tmp_path, monkeypatch) -> None:
         dynamic_profile.step()
     dynamic_profile.init(str(tmp_path / "watched"))
     path = tmp_path / "watched" / "profiler_config.json"
-    config = {**json.loads(path.read_text()), "prof_dir": str(tmp_path / "out"), "active": 2}
+    config = {**json.loads(path.read_text()), "prof_dir": str(tmp_path / "out"), "active": 2, "metadata": {"run": 7}}
     dynamic_profile.step()
     assert not (tmp_path / "out").exists()
     path.write_text(json.dumps(config))
     for _ in range(3):
         dynamic_profile.step()
         torch.ones(2, device="npu") + 1
-    assert len(list((tmp_path / "out").iterdir())) == 1
+    (result,) = (tmp_path / "out").iterdir()
+    assert json.loads((result / "profiler_metadata.json").read_text())["run"] == 7
+    assert {row["Step Id"] for row in _rows(result, "kernel_details.csv")} == {"0", "1"}
     dynamic_profile.start(str(path))
     with pytest.raises(RuntimeError, match="running already"):
         dynamic_profile.start(str(path))
@@ -233,6 +247,34 @@ def test_dynamic_profiling(tmp_path, monkeypatch) -> None:
     assert len(list((tmp_path / "out").iterdir())) == 2
     dynamic_profile.set_state({"step": 3})
     assert dynamic_profile.get_state() == {"step": 3}
+
+
+def test_dynamic_profiling_of_a_later_step_and_of_some_ranks(tmp_path, monkeypatch) -> None:
+    from torch_npu.profiler import dynamic_profile
+
+    monkeypatch.setattr(dynamic_profile, "_monitor", dynamic_profile._Monitor())
+    dynamic_profile.init(str(tmp_path))
+    path, out = tmp_path / "profiler_config.json", tmp_path / "out"
+
+    def results_after(steps: int, **options) -> int:
+        path.write_text(json.dumps({"prof_dir": str(out), **options}))
+        for _ in range(steps):
+            dynamic_profile.step()
+            torch.ones(2, device="npu") + 1
+        return len(list(out.iterdir())) if out.exists() else 0
+
+    assert results_after(4, start_step=4) == 0  # it is running
+    dynamic_profile.step()
+    assert len(list(out.iterdir())) == 1
+    monkeypatch.setenv("RANK", "1")
+    assert results_after(3, is_rank=True, rank_list=[0, 2]) == 1
+    assert results_after(3, is_rank=True, rank_list=[1], warmup=1) == 2
+    with pytest.warns(UserWarning, match="has speed, but a dynamic profile takes only activities"):
+        assert results_after(1, speed=5) == 2
+    with pytest.raises(ValueError, match="has speed"):
+        dynamic_profile.start(str(path))
+    with pytest.warns(UserWarning, match="KeyError: 'Level9'"):
+        assert results_after(1, experimental_config={"profiler_level": "Level9"}) == 2
 
 
 def test_the_older_helper(tmp_path) -> None:

@@ -182,18 +182,22 @@ _OPERATOR_MEMORY_COLUMNS = (
 )
 
 
-def write(folder: Path, recording: Recording, level: ProfilerLevel | None) -> None:
-    """Completes ``folder``, which holds the trace of PyTorch. Without a level no tables are written."""
-    device, output = torch.npu.current_device(), folder / OUTPUT
+def write_about(folder: Path, configuration: dict[str, Any], metadata: dict[str, Any]) -> None:
+    """Writes how the profile was made, and of what: ``metadata`` is what the user added."""
     rank = int(os.environ.get("RANK", "-1"))
     (folder / "FRAMEWORK").mkdir()
-    (folder / f"profiler_info{'' if rank < 0 else f'_{rank}'}.json").write_text(
-        json.dumps({"rank_id": rank, "torch_npu_version": version.TORCH_NPU, "torch_cann_version": version.__version__})
-    )
-    metadata = {"simulated": True, "parallel_group_info": _communication.groups()}
-    (folder / "profiler_metadata.json").write_text(json.dumps(metadata))
-    if level is None:
-        return
+    info = {
+        "config": configuration, "rank_id": rank, "torch_npu_version": version.TORCH_NPU,
+        "torch_cann_version": version.__version__,
+    }  # fmt: skip
+    (folder / f"profiler_info{'' if rank < 0 else f'_{rank}'}.json").write_text(json.dumps(info, indent=1))
+    known = {"simulated": True, "parallel_group_info": _communication.groups()}
+    (folder / "profiler_metadata.json").write_text(json.dumps(known | metadata, indent=1))
+
+
+def write_tables(folder: Path, recording: Recording, level: ProfilerLevel) -> None:
+    """Completes the trace of PyTorch that ``folder`` holds, and writes the tables of ``level``."""
+    device, output = torch.npu.current_device(), folder / OUTPUT
     trace = json.loads((output / TRACE).read_text(encoding="utf-8"))
     _trace_view.add_device_tracks(trace, recording, device)
     (output / TRACE).write_text(json.dumps(trace), encoding="utf-8")

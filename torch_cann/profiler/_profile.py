@@ -1,5 +1,6 @@
 """profile, and the handler that writes the result folder."""
 
+import json
 import os
 import socket
 import threading
@@ -15,6 +16,7 @@ from torch.profiler import ProfilerAction, ProfilerActivity
 from torch_cann.profiler import _folder
 from torch_cann.profiler._records import Recording
 from torch_cann.profiler.experimental_config import _ExperimentalConfig
+from torch_cann.profiler.scheduler import Schedule
 
 __all__ = ["_KinetoProfile", "analyse", "profile", "tensorboard_trace_handler"]
 
@@ -23,6 +25,19 @@ class _NpuActions:
     """What both classes add to PyTorch's."""
 
     experimental: _ExperimentalConfig
+
+    def add_metadata(self, key: str, value: str) -> None:
+        """Adds a text to the trace and to profiler_metadata.json."""
+        super().add_metadata(key, value)
+        self._metadata()[key] = value
+
+    def add_metadata_json(self, key: str, value: str) -> None:
+        """Adds what the JSON text ``value`` says to the trace and to profiler_metadata.json. Raises ValueError for others."""
+        self._metadata()[key] = json.loads(value)
+        super().add_metadata_json(key, value)
+
+    def _metadata(self) -> dict[str, Any]:
+        return self.__dict__.setdefault("_added_metadata", {})
 
     def _recording(self) -> Recording:
         """What was recorded in the active steps that have just ended."""
@@ -88,6 +103,40 @@ class profile(_NpuActions, torch.profiler.profile):
             custom_trace_id_callback=custom_trace_id_callback,
         )
         self.experimental = experimental_config or _ExperimentalConfig()
+        self._marks_steps = self.record_steps
+
+    def step(self) -> None:
+        """Ends a step of the training and begins the next one.
+
+        PyTorch makes an event of every step; where the schedule records nothing, nobody would see it, and a small
+        model would wait for it.
+        """
+        seen = self.schedule(self.step_num + 1) != ProfilerAction.NONE
+        if not seen and self.step_rec_fn is not None:
+            self.step_rec_fn.__exit__(None, None, None)
+            self.step_rec_fn = None
+        self.record_steps = self._marks_steps and seen
+        super().step()
+
+
+def _configuration(prof: Any) -> dict[str, Any]:
+    """How ``prof`` was made, in the layout of profiler_info.json."""
+    schedule = getattr(prof, "schedule", None)
+    flags = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
+    experimental = getattr(prof, "experimental", _ExperimentalConfig())
+    return {
+        "common_config": {
+            "activities": sorted(str(activity) for activity in prof.activities),
+            "schedule": dict(vars(schedule)) if isinstance(schedule, Schedule) else {},
+            **{name: bool(getattr(prof, name)) for name in flags},
+        },
+        "experimental_config": {
+            "_profiler_level": experimental.profiler_level.value,
+            "_aic_metrics": experimental.aic_metrics.value,
+            "_export_type": [kind.value for kind in experimental.export_type],
+            "_mstx": experimental.mstx,
+        },
+    }
 
 
 def tensorboard_trace_handler(
@@ -120,13 +169,16 @@ def tensorboard_trace_handler(
         recording = (
             prof._recording() if isinstance(prof, _NpuActions) else Recording.of(prof.profiler.kineto_results.events())
         )
+        metadata = prof._metadata() if isinstance(prof, _NpuActions) else {}
         level = getattr(prof, "experimental", _ExperimentalConfig()).profiler_level
         output = folder / _folder.OUTPUT
         output.mkdir(parents=True)
         prof.export_chrome_trace(str(output / _folder.TRACE))
 
         def write() -> None:
-            _folder.write(folder, recording, level if analyse_flag else None)
+            _folder.write_about(folder, _configuration(prof), metadata)
+            if analyse_flag:
+                _folder.write_tables(folder, recording, level)
 
         if async_mode:
             threading.Thread(target=write, name="profiler_analysis").start()
