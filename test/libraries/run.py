@@ -29,7 +29,8 @@ class Case:
     """A script of cases/, the arguments of Python before its path, and those after it.
 
     `packages` are those the script imports, the library it is about first. Cases share one environment unless they name
-    another: PyPI's torchvision must not be where other libraries would import it on sight, and stop.
+    another: PyPI's torchvision must not be where other libraries would import it on sight, and stop; torchtitan wants older
+    packages.
     """
 
     packages: tuple[str, ...]
@@ -57,7 +58,7 @@ CASES = {
     "accelerate-npu-paths": Case(("accelerate",), "accelerate_npu_paths.py"),
     "accelerate-fsdp2": Case(("accelerate",), "accelerate_loop.py", (*_ACCELERATE, *_FSDP)),
     "peft-lora": Case(("peft", "transformers"), "peft_lora.py"),
-    "trl-sft": Case(("trl", "datasets", "peft", "transformers"), "trl_sft.py"),
+    "trl-sft": Case(("trl", "datasets==5.2.0", "peft", "transformers"), "trl_sft.py"),
     "deepspeed-zero1-2": Case(("deepspeed",), "deepspeed_zero.py", _TORCHRUN, ("1", "2")),
     "deepspeed-zero3": Case(
         ("deepspeed",), "deepspeed_zero.py", _TORCHRUN, ("3",), variables={"TORCH_CANN_SOC": "Ascend910_95"}
@@ -66,6 +67,13 @@ CASES = {
     "lightning-fit": Case(("lightning",), "lightning_fit.py"),
     "diffusers-unet": Case(("diffusers",), "diffusers_unet.py"),
     "timm-vit": Case(("timm", "torchvision"), "timm_vit.py", environment="timm"),
+    "torchtitan-fsdp2-tp": Case(
+        ("torchtitan", "datasets==4.7.0", "triton"),
+        "torchtitan_llama.py",
+        (*_TORCHRUN[:-1], "4"),
+        ("--tensor-parallel",),
+        environment="torchtitan",
+    ),
     "ray-tasks": Case(("ray",), "ray_tasks.py"),
 }
 
@@ -101,6 +109,7 @@ def _variables(case: Case) -> dict[str, str]:
         **os.environ,
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
+        "WANDB_MODE": "disabled",
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_AUTH_MODE": "disabled",  # else ray writes a token into the home folder
         **case.variables,

@@ -1,4 +1,7 @@
-"""Operators of torch_npu that need Python: those that communicate. The others are C++ (csrc/aten/npu)."""
+"""Operators in Python: those of torch_npu that communicate, and one of PyTorch's made of torch_npu's.
+
+The others are C++ (csrc/aten).
+"""
 
 from torch_cann.ops.formats import Format
 
@@ -9,6 +12,9 @@ def register() -> None:
     """Defines the operators. Called once, when torch_cann is imported."""
     import torch
 
+    from torch_cann.ops import flash_attention
+
+    flash_attention.register()
     if torch.distributed.is_available():
         from torch_cann.ops import collective_products
 
