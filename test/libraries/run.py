@@ -92,13 +92,15 @@ def _install(folder: Path, packages: tuple[str, ...]) -> Path:
         (site,) = folder.glob("lib/python*/site-packages")
         (site / "starting_environment.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     python = folder / "bin" / "python"
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "2",
-               "--no-build-isolation", "-c", HERE / "constraints.txt", *packages]  # fmt: skip
-    done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "--retries", "2"]
+    constraints = HERE / "constraints.txt"
+    done = subprocess.run(
+        [*pip, "install", "--quiet", "--no-build-isolation", "-c", constraints, *packages], check=False
+    )
     if done.returncode != 0:
-        if "from versions: none" in done.stderr:  # an index that answers lists the versions it has
-            raise NoIndex(done.stderr.strip().splitlines()[-1])
-        sys.stderr.write(done.stderr)
+        index = subprocess.run([*pip, "index", "versions", packages[0]], check=False, capture_output=True, text=True)
+        if index.returncode != 0:
+            raise NoIndex(index.stderr.strip().splitlines()[-1])
         done.check_returncode()
     return python
 
