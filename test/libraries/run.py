@@ -49,14 +49,15 @@ class NoIndex(Exception):
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 _ACCELERATE = ("-m", "accelerate.commands.launch", "--num_processes", "2", "--main_process_port", "0")
 _WRAP = ("--fsdp_auto_wrap_policy", "SIZE_BASED_WRAP", "--fsdp_min_num_params", "1")
-_FSDP = ("--use_fsdp", "--fsdp_version", "2", *_WRAP)
+_FSDP = ("--use_fsdp", *_WRAP, "--fsdp_version")
 CASES = {
     "trainer": Case(("transformers", "accelerate"), "transformers_trainer.py"),
     "transformers-npu-paths": Case(("transformers", "accelerate"), "transformers_npu_paths.py"),
     "trainer-2-cards": Case(("transformers", "accelerate"), "transformers_trainer.py", _TORCHRUN),
     "accelerate-ddp": Case(("accelerate",), "accelerate_loop.py", (*_ACCELERATE, "--multi_gpu")),
     "accelerate-npu-paths": Case(("accelerate",), "accelerate_npu_paths.py"),
-    "accelerate-fsdp2": Case(("accelerate",), "accelerate_loop.py", (*_ACCELERATE, *_FSDP)),
+    "accelerate-fsdp1": Case(("accelerate",), "accelerate_loop.py", (*_ACCELERATE, *_FSDP, "1")),
+    "accelerate-fsdp2": Case(("accelerate",), "accelerate_loop.py", (*_ACCELERATE, *_FSDP, "2")),
     "peft-lora": Case(("peft", "transformers"), "peft_lora.py"),
     "trl-sft": Case(("trl", "datasets==5.2.0", "peft", "transformers"), "trl_sft.py"),
     "deepspeed-zero1-2": Case(("deepspeed",), "deepspeed_zero.py", _TORCHRUN, ("1", "2")),
