@@ -67,6 +67,7 @@ CASES = {
     "deepspeed-npu-paths": Case(("deepspeed",), "deepspeed_npu_paths.py", (*_TORCHRUN[:-1], "1")),
     "lightning-fit": Case(("lightning",), "lightning_fit.py"),
     "diffusers-unet": Case(("diffusers",), "diffusers_unet.py"),
+    "diffusers-npu-paths": Case(("diffusers",), "diffusers_npu_paths.py"),
     "timm-vit": Case(("timm", "torchvision"), "timm_vit.py", environment="timm"),
     "torchtitan-fsdp2-tp": Case(
         ("torchtitan", "datasets==4.7.0", "triton"),
