@@ -12,6 +12,7 @@ from torch_cann.profiler._intervals import Intervals, union
 
 SET_STREAM = "npu::set_stream"  # see torch_cann/npu/streams.py
 COMMUNICATION = "hccl:"
+_COALESCED = "hccl:coalesced"  # waits for operations that have events of their own
 _PARAMETERS = "record_param_comms"  # see csrc/distributed/comms_record.h
 _STEP = re.compile(r"ProfilerStep#(\d+)")
 _NPU = 20  # c10::DeviceType::PrivateUse1
@@ -69,7 +70,7 @@ class Event:
 
     @property
     def is_communication(self) -> bool:
-        return self.name.startswith(COMMUNICATION)
+        return self.name.startswith(COMMUNICATION) and self.name != _COALESCED
 
     @property
     def is_operator(self) -> bool:
