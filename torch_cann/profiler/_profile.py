@@ -109,12 +109,15 @@ class profile(_NpuActions, torch.profiler.profile):
         """Ends a step of the training and begins the next one.
 
         PyTorch makes an event of every step; where the schedule records nothing, nobody would see it, and a small
-        model would wait for it.
+        model would wait for it. Between two such steps there is nothing to do but count.
         """
         seen = self.schedule(self.step_num + 1) != ProfilerAction.NONE
         if not seen and self.step_rec_fn is not None:
             self.step_rec_fn.__exit__(None, None, None)
             self.step_rec_fn = None
+        if not seen and self.current_action == ProfilerAction.NONE and "KINETO_USE_DAEMON" not in os.environ:
+            self.step_num += 1
+            return
         self.record_steps = self._marks_steps and seen
         super().step()
 
