@@ -2,6 +2,7 @@
 
 import csv
 import json
+import threading
 
 import pytest
 import torch
@@ -182,6 +183,17 @@ def test_without_a_schedule_and_without_tables(tmp_path) -> None:
     assert profiler.profiler.analyse(str(tmp_path)) is None
     with pytest.raises(FileNotFoundError, match="_ascend_pt"):
         profiler.profiler.analyse(str(tmp_path / "absent"))
+
+
+def test_tables_written_in_a_thread_name_the_card_of_the_profile(tmp_path) -> None:
+    handler = profiler.tensorboard_trace_handler(str(tmp_path), async_mode=True)
+    with torch.npu.device(1), profiler.profile(on_trace_ready=handler):
+        torch.ones(2, device="npu") + 1
+    for thread in threading.enumerate():
+        if thread.name == "profiler_analysis":
+            thread.join()
+    (result,) = tmp_path.iterdir()
+    assert {row["Device_id"] for row in _rows(result, "kernel_details.csv")} == {"1"}
 
 
 def test_a_profiler_driven_by_hand(tmp_path) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from torch_cann import version
 from torch_cann.profiler import _communication, _trace_view
 from torch_cann.profiler._intervals import difference, length, union
@@ -195,9 +193,9 @@ def write_about(folder: Path, configuration: dict[str, Any], metadata: dict[str,
     (folder / "profiler_metadata.json").write_text(json.dumps(known | metadata, indent=1))
 
 
-def write_tables(folder: Path, recording: Recording, level: ProfilerLevel) -> None:
-    """Completes the trace of PyTorch that ``folder`` holds, and writes the tables of ``level``."""
-    device, output = torch.npu.current_device(), folder / OUTPUT
+def write_tables(folder: Path, recording: Recording, level: ProfilerLevel, device: int) -> None:
+    """Completes the trace of PyTorch that ``folder`` holds, and writes the tables of ``level`` for card ``device``."""
+    output = folder / OUTPUT
     trace = json.loads((output / TRACE).read_text(encoding="utf-8"))
     _trace_view.add_device_tracks(trace, recording, device)
     (output / TRACE).write_text(json.dumps(trace), encoding="utf-8")

@@ -174,6 +174,7 @@ def tensorboard_trace_handler(
         )
         metadata = prof._metadata() if isinstance(prof, _NpuActions) else {}
         level = getattr(prof, "experimental", _ExperimentalConfig()).profiler_level
+        device = torch.npu.current_device()  # of this thread, not of the one that writes
         output = folder / _folder.OUTPUT
         output.mkdir(parents=True)
         prof.export_chrome_trace(str(output / _folder.TRACE))
@@ -181,7 +182,7 @@ def tensorboard_trace_handler(
         def write() -> None:
             _folder.write_about(folder, _configuration(prof), metadata)
             if analyse_flag:
-                _folder.write_tables(folder, recording, level)
+                _folder.write_tables(folder, recording, level, device)
 
         if async_mode:
             threading.Thread(target=write, name="profiler_analysis").start()
