@@ -2,11 +2,14 @@
 device maps; memory metrics; the functions that look for the device."""
 
 import tempfile
+from unittest import mock
 
 import torch
+import torch_npu
 from torch.utils.data import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 from transformers.integrations.npu_flash_attention import npu_flash_attn_func
+from transformers.models.llama import modeling_llama
 from transformers.utils import (
     is_flash_attn_2_available,
     is_torch_bf16_available_on_device,
@@ -96,6 +99,31 @@ def place_by_device_map() -> None:
         assert auto.generate(ids, max_new_tokens=3, do_sample=False).shape == (1, 11)
 
 
+def replace_layers_by_fused_operators() -> None:
+    """As training frameworks for Ascend patch the models of transformers."""
+    rms_norm = mock.patch.object(
+        modeling_llama.LlamaRMSNorm, "forward",
+        lambda self, x: torch_npu.npu_rms_norm(x, self.weight, epsilon=self.variance_epsilon)[0],
+    )  # fmt: skip
+    swiglu = mock.patch.object(
+        modeling_llama.LlamaMLP, "forward",
+        lambda self, x: self.down_proj(torch_npu.npu_swiglu(torch.cat((self.gate_proj(x), self.up_proj(x)), -1), dim=-1)),
+    )  # fmt: skip
+    rotary = mock.patch.object(
+        modeling_llama, "apply_rotary_pos_emb",
+        lambda q, k, cos, sin, unsqueeze_dim=1: tuple(
+            torch_npu.npu_rotary_mul(x, cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)) for x in (q, k)
+        ),
+    )  # fmt: skip
+    ids = torch.randint(0, 64, (2, 24), device="npu")
+    plain, patched = model("sdpa"), model("sdpa")
+    plain(ids, labels=ids).loss.backward()
+    with rms_norm, swiglu, rotary:
+        patched(ids, labels=ids).loss.backward()
+    for ours, reference in zip(patched.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, reference.grad, rtol=0.05, atol=0.02)
+
+
 def report_memory() -> None:
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(folder, max_steps=2, report_to=[], disable_tqdm=True, skip_memory_metrics=False,
@@ -108,7 +136,7 @@ def report_memory() -> None:
 
 def main() -> None:
     for step in (find_the_device, compare_attentions, dropout_keeps_the_mean, generate_with_flash_attention,
-                 place_by_device_map, report_memory):
+                 place_by_device_map, replace_layers_by_fused_operators, report_memory):
         print("--", step.__name__)
         step()
 
