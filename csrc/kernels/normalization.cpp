@@ -34,17 +34,16 @@ void layer_norm_rows(void* y_, float* mean, float* rstd, const void* x_, const L
     if (norm.centered) mean[row] = m;
     rstd[row] = r;
     const Vec center = broadcast(m), scale = broadcast(r);
-    for_each_vector(
-        n, [=](auto read, auto write) __attribute__((always_inline)) {
+    write_row(
+        y, n, norm.past_caches, [=](auto read) __attribute__((always_inline)) {
           Vec v = (read(x) - center) * scale;
           if (weight != nullptr) v = v * read(weight);
-          if (bias != nullptr) v = v + read(bias);
-          write(y, v);
+          return bias != nullptr ? v + read(bias) : v;
         });
   }
+  if (norm.past_caches) finish_streaming();
 }
 
-// Both sums that dx needs of each of kRows rows, while the parameters' gradients of these rows are added to `to`.
 template <class T, int kRows>
 CANN_INLINE void add_up_rows(const LayerNormGradients& to, const T* dy, const T* x, const LayerNorm& norm,
                              const Vec (&center)[kRows], const Vec (&scale)[kRows], Vec (&sum)[kRows],
@@ -84,10 +83,10 @@ CANN_INLINE void layer_norm_backward_group(const LayerNormGradients& to, const T
     T* dx = static_cast<T*>(to.dx) + r * n;
     const Vec c = center[r], s = scale[r], slope = broadcast(-sum_lanes(product[r]) / (float)n),
               average = norm.centered ? broadcast(sum_lanes(sum[r]) / (float)n) : Vec{};
-    for_each_vector(
-        n, [=](auto read, auto write) __attribute__((always_inline)) {
+    write_row(
+        dx, n, norm.past_caches, [=](auto read) __attribute__((always_inline)) {
           const Vec g = weight != nullptr ? read(dy) * read(weight) : read(dy);
-          write(dx, fma((read(x) - c) * s, slope, g - average) * s);
+          return fma((read(x) - c) * s, slope, g - average) * s;
         });
   }
 }
@@ -107,6 +106,7 @@ void layer_norm_backward_rows(const LayerNormGradients& gradients, const void* d
     layer_norm_backward_group<T, kGroup>(to, dy, x, mean, rstd, norm, row);
   }
   for (; row < rows; ++row, advance(1)) layer_norm_backward_group<T, 1>(to, dy, x, mean, rstd, norm, row);
+  if (norm.past_caches) finish_streaming();
 }
 
 void sum_of_parts_range(float* sum, const float* parts, int64_t count, int64_t stride, int64_t n) {

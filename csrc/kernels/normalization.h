@@ -20,6 +20,8 @@ struct LayerNorm {
   double eps;
   // False for RMS norm: the mean is not subtracted, and pointers to means are neither read nor written.
   bool centered = true;
+  // Whether y or dx is too large to be found in a cache by the next reader, and is stored past them.
+  bool past_caches = false;
 };
 
 // y = (x - mean) rstd weight + bias for each row; stores mean and rstd = 1 / sqrt(variance + eps) of the rows.

@@ -52,6 +52,19 @@ CANN_INLINE void for_each_vector(int64_t n, Body body) {
   if (const int64_t rest = n - i; rest > 0) body(reader(i, rest), writer(i, rest));
 }
 
+// for_each_vector() of a body that writes to `out` alone, past the caches if asked for and out's alignment allows it.
+template <class T, class Body>
+CANN_INLINE void write_row(T* out, int64_t n, bool past_caches, Body body) {
+  if (!past_caches || (uintptr_t)out % (kLanes * sizeof(T)) != 0) {
+    for_each_vector(
+        n, [=](auto read, auto write) __attribute__((always_inline)) { write(out, body(read)); });
+    return;
+  }
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) stream(out + i, body(reader(i)));
+  if (const int64_t rest = n - i; rest > 0) writer(i, rest)(out, body(reader(i, rest)));
+}
+
 // The largest of n >= 1 elements that are no NaN, -infinity if all are. For the exponent of a softmax: NaN comes back
 // in when it is subtracted.
 template <class T>

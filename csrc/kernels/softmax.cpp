@@ -57,28 +57,31 @@ void log_softmax_rows(void* y_, const void* x_, int64_t rows, int64_t n) {
 }
 
 template <class T>
-void softmax_backward_rows(void* dx_, const void* dy_, const void* y_, int64_t rows, int64_t n) {
+void softmax_backward_rows(void* dx_, const void* dy_, const void* y_, int64_t rows, int64_t n, bool past_caches) {
   T* dx = static_cast<T*>(dx_);
   const T *dy = static_cast<const T*>(dy_), *y = static_cast<const T*>(y_);
   for (int64_t row = 0; row < rows; ++row, dx += n, dy += n, y += n) {
     const Vec sum = broadcast((float)sum_over(
         n, [=](auto read) __attribute__((always_inline)) { return read(dy) * read(y); }));
-    for_each_vector(
-        n, [=](auto read, auto write) __attribute__((always_inline)) { write(dx, (read(dy) - sum) * read(y)); });
+    write_row(
+        dx, n, past_caches, [=](auto read) __attribute__((always_inline)) { return (read(dy) - sum) * read(y); });
   }
+  if (past_caches) finish_streaming();
 }
 
 template <class T>
-void log_softmax_backward_rows(void* dx_, const void* dy_, const void* y_, int64_t rows, int64_t n) {
+void log_softmax_backward_rows(void* dx_, const void* dy_, const void* y_, int64_t rows, int64_t n, bool past_caches) {
   T* dx = static_cast<T*>(dx_);
   const T *dy = static_cast<const T*>(dy_), *y = static_cast<const T*>(y_);
   for (int64_t row = 0; row < rows; ++row, dx += n, dy += n, y += n) {
     const Vec sum = broadcast((float)sum_over(
         n, [=](auto read) __attribute__((always_inline)) { return read(dy); }));
-    for_each_vector(
-        n, [=](auto read, auto write)
-               __attribute__((always_inline)) { write(dx, read(dy) - exp_nonpositive(read(y)) * sum); });
+    write_row(
+        dx, n, past_caches, [=](auto read) __attribute__((always_inline)) {
+          return read(dy) - exp_nonpositive(read(y)) * sum;
+        });
   }
+  if (past_caches) finish_streaming();
 }
 
 }  // namespace

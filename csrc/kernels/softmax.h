@@ -11,8 +11,11 @@ namespace cann::kernels {
 
 // y = e^(x - max) / sum e^(x - max), or its logarithm x - max - log(sum ...), over each row. y may be x.
 using SoftmaxKernel = void (*)(void* y, const void* x, int64_t rows, int64_t columns);
-// dx from dy and the forward result y: (dy - sum dy y) y, or for the logarithm dy - e^y sum dy. dx may be dy.
-using SoftmaxBackwardKernel = void (*)(void* dx, const void* dy, const void* y, int64_t rows, int64_t columns);
+// dx from dy and the forward result y: (dy - sum dy y) y, or for the logarithm dy - e^y sum dy. dx may be dy, unless
+// `past_caches` asks for stores that leave the caches alone: for results too large to be found there by the next
+// reader. (The forward gains nothing by them: it computes between its stores.)
+using SoftmaxBackwardKernel = void (*)(void* dx, const void* dy, const void* y, int64_t rows, int64_t columns,
+                                       bool past_caches);
 
 struct SoftmaxKernels {
   SoftmaxKernel softmax[kElements];

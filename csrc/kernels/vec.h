@@ -35,7 +35,7 @@ CANN_INLINE IntVec bits_of(Vec v) { return (IntVec)v; }
 CANN_INLINE Vec from_bits(IntVec v) { return (Vec)v; }
 
 // Lane by lane where `mask` (all bits or none) is set `a`, else `b`.
-CANN_INLINE Vec select(IntVec mask, Vec a, Vec b) { return from_bits((mask & bits_of(a)) | (~mask & bits_of(b))); }
+CANN_INLINE Vec select(IntVec mask, Vec a, Vec b) { return mask ? a : b; }
 
 // ---- Operations without an operator in the vector extension
 
@@ -124,8 +124,8 @@ CANN_INLINE Vec load(const float* p) {
 }
 CANN_INLINE void store(float* p, Vec v) { memcpy(p, &v, sizeof(v)); }
 
-// store() past the caches, to a `p` aligned to the vector: without it a line is read before it is overwritten.
-// finish_streaming() makes such stores visible to other threads.
+// store() past the caches, to a `p` aligned to the elements' vector: without it a line is read before it is
+// overwritten. finish_streaming() makes such stores visible to other threads.
 #if defined(__AVX512F__)
 CANN_INLINE void stream(float* p, Vec v) { _mm512_stream_ps(p, v); }
 #elif defined(__AVX2__)
@@ -218,6 +218,22 @@ CANN_INLINE void store(Half* p, Vec v) {
   for (int i = 0; i < kLanes; ++i) p[i].bits = float_to_half(v[i]);
 }
 #endif
+
+// stream() of 16-bit elements.
+template <class T>
+CANN_INLINE void stream(T* p, Vec v) {
+#if defined(__AVX512F__)
+  T full[kLanes];
+  store(full, v);
+  _mm256_stream_si256((__m256i*)p, _mm256_loadu_si256((const __m256i*)full));
+#elif defined(__AVX2__)
+  T full[kLanes];
+  store(full, v);
+  _mm_stream_si128((__m128i*)p, _mm_loadu_si128((const __m128i*)full));
+#else
+  store(p, v);
+#endif
+}
 
 #if defined(__AVX512F__)
 CANN_INLINE uint16_t first_bits(int64_t n) { return (uint16_t)((1u << n) - 1); }

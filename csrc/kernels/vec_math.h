@@ -19,27 +19,21 @@ CANN_INLINE Vec exp_of_rest(Vec x, Vec n) {
   return fma(p, r, broadcast(1.0f));
 }
 
-// e^x; relative error below 2e-7. 0 below -87.3 (where float has subnormals only), infinity above 88.7, NaN for NaN.
-CANN_INLINE Vec exp(Vec x) {
-  const Vec low = broadcast(-87.3f), high = broadcast(88.7f);
-  const Vec clamped = select((IntVec)(x > low), select((IntVec)(x < high), x, high), low);
-  const Vec n = to_float(round_to_int(clamped * broadcast(1.44269504f)));
-  const Vec p = exp_of_rest(clamped, n);
-  // 2^n in two factors, since n may be 128.
-  const IntVec whole = round_to_int(n), half = whole >> 1;
-  const Vec scaled = p * from_bits((half + 127) << 23) * from_bits((whole - half + 127) << 23);
-  Vec result = select((IntVec)(x < low), Vec{}, scaled);
-  result = select((IntVec)(x > high), from_bits(broadcast_int(0x7f800000)), result);
-  return select((IntVec)(x != x), x, result);
-}
-
-// The same for x that are not above 0, where it needs fewer instructions: the exponentials of a softmax.
+// e^x for x that are not above 0, as softmax and sigmoid have them; relative error below 2e-7. 0 below -87.3 (where
+// float has subnormals only), NaN for NaN.
 CANN_INLINE Vec exp_nonpositive(Vec x) {
   const Vec low = broadcast(-87.3f);
   const Vec clamped = larger(low, x);  // x where it is NaN
+#if defined(__AVX512F__)
+  // An instruction multiplies by 2^n.
+  const Vec whole =
+      _mm512_roundscale_ps(clamped * broadcast(1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ), exp_of_rest(clamped, whole), whole);
+#else
   const IntVec whole = round_to_int(clamped * broadcast(1.44269504f));
   const Vec p = exp_of_rest(clamped, to_float(whole));
   return select((IntVec)(x < low), Vec{}, p * from_bits((whole + 127) << 23));
+#endif
 }
 
 }  // namespace cann::kernels::CANN_KERNEL_SET

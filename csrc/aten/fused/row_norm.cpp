@@ -9,6 +9,7 @@
 #include "aten/factories.h"
 #include "aten/fused/float_values.h"
 #include "aten/fused/normalization.h"
+#include "aten/fused/past_caches.h"
 #include "aten/fused/plain.h"
 #include "kernels/kernels.h"
 
@@ -39,9 +40,11 @@ c10::SmallVector<int64_t, 6> moments_shape(const Tensor& input, size_t dims) {
 void normalize_rows(const RowNorm& of, void* y, float* mean, float* rstd, const void* x) {
   const auto kernel = kernels::kernels().normalization->layer_norm[static_cast<int>(of.element)];
   const int64_t row_bytes = of.rows.columns * bytes_of(of.element);
+  kernels::LayerNorm norm = of.norm;
+  norm.past_caches = is_past_caches(of.rows.rows * row_bytes);
   parallel(of.rows.rows, of.rows.columns, [&](int64_t begin, int64_t end) {
-    kernel(static_cast<char*>(y) + begin * row_bytes, of.norm.centered ? mean + begin : nullptr, rstd + begin,
-           static_cast<const char*>(x) + begin * row_bytes, of.norm, end - begin);
+    kernel(static_cast<char*>(y) + begin * row_bytes, norm.centered ? mean + begin : nullptr, rstd + begin,
+           static_cast<const char*>(x) + begin * row_bytes, norm, end - begin);
   });
 }
 
@@ -56,6 +59,8 @@ void normalize_rows_backward(const RowNorm& of, const kernels::LayerNormGradient
   const bool weight = to.dweight != nullptr, bias = to.dbias != nullptr;
   const int64_t n = of.rows.columns, row_bytes = n * bytes_of(of.element), part_rows = rows_of_part(of.rows.rows),
                 stride = (weight + bias) * n;
+  kernels::LayerNorm norm = of.norm;
+  norm.past_caches = is_past_caches(of.rows.rows * row_bytes);
   parallel(parts_of(of.rows), part_rows * n, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
       const int64_t row = part * part_rows, at = row * row_bytes;
@@ -65,7 +70,7 @@ void normalize_rows_backward(const RowNorm& of, const kernels::LayerNormGradient
                 .dweight = weight ? here : nullptr,
                 .dbias = bias ? here + weight * n : nullptr},
                static_cast<const char*>(dy) + at, static_cast<const char*>(x) + at,
-               of.norm.centered ? mean + row : nullptr, rstd + row, of.norm, std::min(part_rows, of.rows.rows - row));
+               norm.centered ? mean + row : nullptr, rstd + row, norm, std::min(part_rows, of.rows.rows - row));
     }
   });
   if (weight) kernel.sum_of_parts(to.dweight, partial_sums, parts_of(of.rows), stride, n);

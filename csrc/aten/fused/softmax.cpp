@@ -4,6 +4,7 @@
 #include "aten/element.h"
 #include "aten/factories.h"
 #include "aten/fused/native_kernel.h"
+#include "aten/fused/past_caches.h"
 #include "aten/fused/plain.h"
 #include "aten/register.h"
 #include "kernels/kernels.h"
@@ -44,10 +45,11 @@ Tensor backward(const Tensor& grad_output, const Tensor& output, int64_t dim, at
   const char *dy = static_cast<const char*>(grad_output.const_data_ptr()),
              *y = static_cast<const char*>(output.const_data_ptr());
   char* dx = static_cast<char*>(result.mutable_data_ptr());
+  const bool past_caches = is_past_caches(output.numel() * output.element_size());
   const auto kernel = (kernels::kernels().softmax->*kKernel)[static_cast<int>(*element_of(output.scalar_type()))];
   parallel(output.numel() / columns, columns, [&](int64_t begin, int64_t end) {
     const int64_t at = begin * row_bytes;
-    kernel(dx + at, dy + at, y + at, end - begin, columns);
+    kernel(dx + at, dy + at, y + at, end - begin, columns, past_caches);
   });
   return result;
 }
