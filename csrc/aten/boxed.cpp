@@ -28,7 +28,7 @@ bool accepts_cpu_arguments(const std::string& name) {
   static const std::unordered_set<std::string_view> names{
       "aten::index", "aten::_unsafe_index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
       "aten::_unsafe_index_put", "aten::_ctc_loss", "aten::_pack_padded_sequence", "aten::_nested_view_from_buffer",
-      "aten::_nested_view_from_buffer_copy",
+      "aten::_nested_view_from_buffer_copy", "aten::_nested_from_padded",
       // only the quantization parameters of its tensor are read
       "aten::empty_quantized"};
   return names.contains(name);

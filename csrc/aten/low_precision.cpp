@@ -6,6 +6,7 @@
 // runs; where it has vector instructions only, whichever was measured faster for the shape.
 // TORCH_CANN_LOW_PRECISION=native|float32 overrides the choice made from the CPU's features.
 
+#include <ATen/TracerMode.h>
 #include <ATen/native/Resize.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -179,6 +180,22 @@ void register_functional(torch::Library& aten) {
   aten.impl(Op::name, TORCH_FN((LowPrecisionKernel<Op, typename Op::schema>::call)));
 }
 
+// jit.trace records not this operator but the `_convolution` that its kernel calls. Called by ATen's kernel it would be
+// recorded on the CPU aliases, which the tracer does not know: a graph of constants that ignores its input.
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
+                       bool transposed, c10::SymIntArrayRef output_padding, c10::SymInt groups) {
+  using Op = at::_ops::convolution;
+  if (C10_UNLIKELY(at::tracer::impl::is_dispatch_enabled())) {
+    const auto& context = at::globalContext();
+    return at::_convolution_symint(input, weight, bias, stride, padding, dilation, transposed, output_padding,
+                                   std::move(groups), context.benchmarkCuDNN(), context.deterministicCuDNN(),
+                                   context.userEnabledCuDNN(), context.allowTF32CuDNN(at::Float32Op::CONV));
+  }
+  return LowPrecisionKernel<Op, Op::schema>::call(input, weight, bias, stride, padding, dilation, transposed,
+                                                  output_padding, std::move(groups));
+}
+
 }  // namespace
 
 void register_low_precision(torch::Library& aten) {
@@ -189,7 +206,8 @@ void register_low_precision(torch::Library& aten) {
   register_pair<ops::baddbmm, ops::baddbmm_out>(aten);
   register_pair<ops::mv, ops::mv_out>(aten);
   register_pair<ops::addmv, ops::addmv_out>(aten);
-  register_functional<ops::convolution>(aten);
+  aten.impl("convolution", TORCH_FN(convolution));
+  register_functional<ops::_convolution>(aten);
   register_functional<ops::convolution_backward>(aten);
 }
 

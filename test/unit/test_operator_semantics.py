@@ -4,6 +4,7 @@ Values of single operators are test/operators' subject.
 """
 
 import copy
+import io
 
 import pytest
 import torch
@@ -171,6 +172,29 @@ def test_nested_tensors_strided_and_jagged():
     assert F.linear(strided, torch.ones(5, 3, device="npu")).unbind()[0].shape == (2, 5)
     jagged = torch.nested.nested_tensor(pieces, layout=torch.jagged, device="npu")
     assert (jagged * 2).values().is_npu
+
+
+def test_padding_a_nested_tensor_has_a_gradient():
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], device="npu", requires_grad=True)
+    (nested.to_padded_tensor(0.0) * 2).sum().backward()
+    assert [(piece == 2).all().item() for piece in nested.grad.unbind()] == [True, True]
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(3, 4, 2)], ids=["conv", "transposed"])
+def test_a_traced_convolution_reads_its_input_and_loads_on_another_device(layer):
+    example, other = torch.zeros(1, 3, 6, 6), torch.arange(108.0).view(1, 3, 6, 6)
+    on_npu = copy.deepcopy(layer).npu()
+    traced = torch.jit.trace(on_npu, example.npu())
+    assert torch.equal(traced(other.npu()), on_npu(other.npu()))
+
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.trace(layer, example), file)
+    file.seek(0)
+    loaded = torch.jit.load(file, map_location="npu:1")
+    result = loaded(other.to("npu:1"))
+    torch.testing.assert_close(result.cpu(), layer(other))
+    result.sum().backward()
+    assert all(parameter.grad is not None for parameter in loaded.parameters())
 
 
 def test_quantized_tensors_stay_on_the_card_and_move():
