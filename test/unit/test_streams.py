@@ -120,6 +120,21 @@ def test_record_and_wait_between_streams() -> None:
     assert side.record_event(mine) is mine and mine.npu_event != 0
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda other: npu.Stream().wait_event(other),
+        lambda other: npu.Stream().wait_stream(other),
+        lambda other: npu.Stream().record_event(other),
+        lambda other: npu.Event().record(other),
+        lambda other: npu.Event().wait(other),
+    ],
+)
+def test_what_is_neither_stream_nor_event_is_refused(use) -> None:
+    with pytest.raises(TypeError, match=r"expected a torch\.(Stream|Event), but got int"):
+        use(3)
+
+
 def test_ipc_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="torch.distributed"):
         npu.Event().ipc_handle()

@@ -27,6 +27,13 @@ __all__ = [
 ]
 
 
+def _expect(kind: type, value: Any) -> Any:
+    """Returns ``value``. torch.Stream and torch.Event take whatever they get for a stream or an event and read it."""
+    if not isinstance(value, kind):
+        raise TypeError(f"expected a torch.{kind.__name__}, but got {type(value).__name__}")
+    return value
+
+
 class Stream(torch.Stream):
     """A queue of work of one card.
 
@@ -62,10 +69,17 @@ class Stream(torch.Stream):
 
     def record_event(self, event: torch.Event | None = None) -> torch.Event:
         """Records ``event``, or a new one, here and returns it."""
-        if event is None:
-            event = Event()
+        event = Event() if event is None else _expect(torch.Event, event)
         event.record(self)
         return event
+
+    def wait_event(self, event: torch.Event) -> None:
+        """Later work of this stream follows what ``event`` recorded."""
+        super().wait_event(_expect(torch.Event, event))
+
+    def wait_stream(self, stream: torch.Stream) -> None:
+        """Later work of this stream follows what ``stream`` has been given so far."""
+        super().wait_stream(_expect(torch.Stream, stream))
 
     def set_data_preprocess_stream(self, is_data_preprocess_stream: bool = False) -> None:
         """Accepted: where the data is prepared makes no difference to kernels that run at once."""
@@ -112,10 +126,10 @@ class Event(torch.Event):
         raise not_implemented("Event.ipc_handle()", "synchronise the processes with torch.distributed")
 
     def record(self, stream: torch.Stream | None = None) -> None:
-        super().record(current_stream() if stream is None else stream)
+        super().record(current_stream() if stream is None else _expect(torch.Stream, stream))
 
     def wait(self, stream: torch.Stream | None = None) -> None:
-        super().wait(current_stream() if stream is None else stream)
+        super().wait(current_stream() if stream is None else _expect(torch.Stream, stream))
 
     def elapsed_time(self, end_event: torch.Event) -> float:
         """Milliseconds from this event to ``end_event``; both must be made with enable_timing and recorded."""
