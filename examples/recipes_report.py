@@ -2,7 +2,7 @@
 
 python examples/recipes_report.py                     all claims, on the model of 7 billion parameters; about 15 minutes
 python examples/recipes_report.py --model tiny        the same in miniature, to see it work
-python examples/recipes_report.py --only memory       claims whose name contains this
+python examples/recipes_report.py --only memory       claims whose name contains this; others in --output stay
 
 Where a claim is about hardware it is measured on simulated servers of eight cards, by npu-plan and the cards' own
 clocks; where this machine can show it, by this machine's clock. The table goes to the terminal and, with the bars, to
@@ -276,21 +276,24 @@ class Report:
         )
 
 
-CLAIMS: list[Callable[[Report], Row]] = [
-    Report.mixed_precision_speed,
-    Report.accumulation_memory,
-    Report.checkpointing_memory,
-    Report.peak_memory,
-    Report.largest_batch,
-    Report.largest_model,
-    Report.pipeline_scaling,
-    Report.communication_share,
-    Report.one_server,
-    Report.many_servers,
-    Report.loader,
-    Report.same_convergence,
-    Report.convergence_with_compressed_activations,
-]
+CLAIMS: dict[str, Callable[[Report], Row]] = {
+    claim.__name__: claim
+    for claim in (
+        Report.mixed_precision_speed,
+        Report.accumulation_memory,
+        Report.checkpointing_memory,
+        Report.peak_memory,
+        Report.largest_batch,
+        Report.largest_model,
+        Report.pipeline_scaling,
+        Report.communication_share,
+        Report.one_server,
+        Report.many_servers,
+        Report.loader,
+        Report.same_convergence,
+        Report.convergence_with_compressed_activations,
+    )
+}
 
 CONTRADICTIONS = f"""\
 What the article says against itself, by its own figures:
@@ -311,23 +314,57 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines + [f"| {r.text} | {r.measured:.2f} | {r.verdict} | {r.how} |" for r in rows])
 
 
-def plot(rows: list[Row], file: Path) -> None:
-    """A pair of bars for every claim that names a number."""
+def plot(rows: list[Row], title: str, file: Path) -> None:
+    """A line from claimed to measured for every claim that names a number."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
     rows = [row for row in rows if row.claimed is not None]
-    figure, axes = pyplot.subplots(figsize=(9, 0.7 * len(rows) + 1.2), layout="constrained")
-    places = range(len(rows))
-    axes.barh([p - 0.2 for p in places], [r.claimed for r in rows], 0.38, label="claimed", color="#b9c3cf")
-    axes.barh([p + 0.2 for p in places], [r.measured for r in rows], 0.38, label="measured", color="#1f6f8b")
+    figure, axes = pyplot.subplots(figsize=(9, 0.45 * len(rows) + 1.6), layout="constrained")
+    claimed, measured, places = [r.claimed for r in rows], [r.measured for r in rows], range(len(rows))
+    axes.hlines(places, claimed, measured, color="#b9c3cf", linewidth=3, zorder=1)
+    axes.scatter(claimed, places, 70, facecolor="white", edgecolor="#5b6673", label="claimed", zorder=2)
+    axes.scatter(measured, places, 70, color="#1f6f8b", label="measured", zorder=3)
+    for place, row in zip(places, rows, strict=True):
+        axes.annotate(
+            f"{row.claimed:.2f} claimed, {row.measured:.2f} measured",
+            (max(row.claimed, row.measured), place),
+            (9, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    axes.set_xscale("log")
+    axes.set_xlim(min(claimed + measured) / 1.5, max(claimed + measured) * 8)  # room for the numbers
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yticks(list(places), [r.name for r in rows])
     axes.invert_yaxis()
-    axes.set_xlabel("gain (ratio), or share saved")
-    axes.legend()
+    axes.set_title(title)
+    axes.set_xlabel("gain (ratio) or share saved, logarithmic")
+    axes.legend(loc="lower right")
     figure.savefig(file, dpi=120)
+
+
+def rows_before(folder: Path, soc: str, model: str) -> dict[str, Row]:
+    """By the claim's name, what an earlier run for the same chip and model left in ``folder``."""
+    file = folder / "report.json"
+    if not file.exists():
+        return {}
+    found = json.loads(file.read_text())
+    if (found["soc"], found["model"]) != (soc, model):
+        return {}
+    return {name: Row(**row) for name, row in found["rows"].items()}
+
+
+def write(folder: Path, soc: str, model: str, rows: dict[str, Row]) -> None:
+    """report.json and report.md."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {"soc": soc, "model": model, "rows": {name: asdict(row) for name, row in rows.items()}}
+    (folder / "report.json").write_text(json.dumps(found, indent=1))
+    title = f"# The recipes on {soc}, model {model}\n\n"
+    (folder / "report.md").write_text(f"{title}{table(list(rows.values()))}\n\n{CONTRADICTIONS}")
 
 
 def main() -> None:
@@ -338,22 +375,19 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("build/recipes_report"))
     args = parser.parse_args()
 
-    report, rows = Report(args.soc, args.model), []
-    for claim in CLAIMS:
-        if args.only not in claim.__name__:
-            continue
-        row = claim(report)
-        rows.append(row)
+    report = Report(args.soc, args.model)
+    rows = rows_before(args.output, args.soc, args.model)
+    chosen = [name for name in CLAIMS if args.only in name]
+    if not chosen:
+        sys.exit(f"no claim's name contains {args.only!r}; there are {', '.join(CLAIMS)}")
+    for name in chosen:
+        row = rows[name] = CLAIMS[name](report)
         print(f"{row.verdict:>6}  {row.text}\n        measured {row.measured:.2f}: {row.how}", flush=True)
-    if not rows:
-        sys.exit(f"no claim's name contains {args.only!r}; there are {', '.join(c.__name__ for c in CLAIMS)}")
+        rows = {known: rows[known] for known in CLAIMS if known in rows}
+        write(args.output, args.soc, args.model, rows)
     print(f"\n{CONTRADICTIONS}")
-
-    args.output.mkdir(parents=True, exist_ok=True)
-    (args.output / "report.json").write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    (args.output / "report.md").write_text(f"{table(rows)}\n\n{CONTRADICTIONS}")
     try:
-        plot(rows, args.output / "report.png")
+        plot(list(rows.values()), f"The recipes on {args.soc}, model {args.model}", args.output / "report.png")
     except ModuleNotFoundError:
         print("no report.png: it needs matplotlib (pip install matplotlib)")
     print(f"written to {args.output}")

@@ -1,4 +1,4 @@
-"""examples/recipes_report.py: one claim in miniature, and the arithmetic around it."""
+"""examples/recipes_report.py: two claims in miniature, and the arithmetic around them."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from launching import DEVICE, EXAMPLES
 sys.path.insert(0, str(EXAMPLES))
 
 from claims import planned  # noqa: E402
-from recipes_report import Row, at_least, table  # noqa: E402
+from recipes_report import Row, at_least, rows_before, table  # noqa: E402
 
 GIB = 2**30
 
@@ -22,7 +22,9 @@ def test_a_claim_is_measured_on_a_simulated_server_and_written_down(tmp_path: Pa
     command = [sys.executable, str(EXAMPLES / "recipes_report.py"), "--model", "tiny", "--only", "accumulation"]
     done = subprocess.run([*command, "--output", str(tmp_path)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    [row] = json.loads((tmp_path / "report.json").read_text())
+    [(claim, row)] = json.loads((tmp_path / "report.json").read_text())["rows"].items()
+    assert claim == "accumulation_memory" and rows_before(tmp_path, "Ascend910B2", "tiny") == {claim: Row(**row)}
+    assert rows_before(tmp_path, "Ascend910B2", "7b") == {}
     # The activations of 2 sequences instead of 8, beside the same logits' workspace and parameters.
     assert 0.3 < row["measured"] < 0.75 and row["verdict"] in ("holds", "more")
     assert row["verdict"] in done.stdout and row["text"] in (tmp_path / "report.md").read_text()
@@ -32,6 +34,20 @@ def test_an_unknown_claim_is_refused_with_those_there_are() -> None:
     command = [sys.executable, str(EXAMPLES / "recipes_report.py"), "--only", "nothing"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "pipeline_scaling" in done.stderr
+
+
+def step_of_pipeline(stages: int) -> dict[str, float]:
+    command = [sys.executable, str(EXAMPLES / "claims" / "pipeline.py"), "--model", "1b", "--layers", "15"]
+    command += ["--stages", str(stages), "--micro-batches", "12"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=200).stdout)
+
+
+@pytest.mark.skipif(DEVICE != "npu", reason="needs the cards' clocks")
+def test_a_pipeline_over_cards_takes_what_its_schedule_says() -> None:
+    """4 stages, 12 micro-batches: 12 of 15 turns are work, and nothing else is lost but what stages are uneven by."""
+    whole, split = step_of_pipeline(1), step_of_pipeline(4)
+    efficiency = whole["seconds"] / split["seconds"] / 4
+    assert efficiency == pytest.approx(12 / 15 * split["balance"], rel=0.05)
 
 
 def server(base: float, each: float) -> Callable[..., planned.Planned]:

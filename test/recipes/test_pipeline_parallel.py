@@ -18,6 +18,7 @@ from gpt.model import GPT, GPTConfig  # noqa: E402
 from torch_cann.recipes.train import DistributedOptimizer, PipelineParallel  # noqa: E402
 from torch_cann.recipes.train._pipeline_order import Action, order  # noqa: E402
 from torch_cann.recipes.train._pipeline_split import split_model  # noqa: E402
+from torch_cann.sanitizer import StreamSanitizer  # noqa: E402
 
 CONFIG = GPTConfig(vocab_size=50, n_layer=6, n_head=2, width=16)
 # Gradients below 1 in float32, summed over micro-batches in another order than over the batch.
@@ -217,6 +218,19 @@ def test_bubbles():
     assert _ticks(order("gpipe", 4, 1, 8), 4) == 24 + 9
     assert _ticks(order("interleaved", 4, 2, 8), 4) == 2 * 24 + 9  # chunks of half the size: half the bubble
     assert _ticks(order("zero-bubble", 4, 1, 8), 4) == 24 + 3
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_cards_wait_for_what_is_sent_to_them(kind):
+    """The copies run on streams of their own; no access to what they carry is left to luck."""
+    model, _ = _models()
+    stages = 2 if kind == "interleaved" else 4
+    pipeline = PipelineParallel(model, stages, 4, kind.split()[0], loss_fn=loss_fn, **SCHEDULES[kind])
+    with StreamSanitizer() as sanitizer:
+        for step in range(2):
+            pipeline.train_step(*_batch(seed=step))
+        pipeline.eval_step(*_batch())
+    assert not sanitizer.races
 
 
 def _names(split=None, stages=3) -> list[list[str]]:
