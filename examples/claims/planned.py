@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -74,27 +75,33 @@ def plan(soc: str, servers: int, **options: str | float) -> Planned:
 def largest(soc: str, name: str, step: int = 1, **options: str | float) -> int:
     """The largest multiple of ``step`` for option ``name``, beside ``options``, that fits on one server; 0 if none.
 
-    Memory is nearly a straight line in batch and in layers, so two runs foresee the answer, and runs beside it prove
-    it.
+    Memory is nearly a straight line in batch and in layers, so two runs that fit foresee the answer, and runs beside it
+    prove it. The peak of a run that does not fit says nothing.
     """
 
     def at(multiple: int) -> Planned:
         return plan(soc, 1, **options, **{name: multiple * step})
 
     first, second = at(2), at(4)
-    slope = (second.peak - first.peak) / 2
-    low, high = 0, None  # what fits, what does not
-    guess = max(1, int(2 + (first.capacity - first.peak) / max(slope, 1)))
-    stride = 1
-    while high is None or high - low > 1:
-        if at(guess).fits:
-            low, up = guess, True
-        else:
-            high, up = guess, False
-        if high is not None and low > 0:
-            guess = (low + high) // 2
-        else:
-            guess, stride = max(1, guess + stride if up else guess - stride), 2 * stride
-        if high == 1:
-            break
+    if second.fits:
+        each = (second.peak - first.peak) / 2
+        foreseen = 4 + int((second.capacity - second.peak) / max(each, second.capacity / 1000))
+        low, high = _around(foreseen, 4, lambda multiple: at(multiple).fits)
+    else:
+        low, high = (2, 4) if first.fits else (0, 2)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if at(middle).fits else (low, middle)
     return low * step
+
+
+def _around(guess: int, least: int, fits: Callable[[int], bool]) -> tuple[int, int]:
+    """A number that fits, ``least`` does, and a larger one that does not, found from ``guess`` in growing strides."""
+    stride = 1
+    if fits(guess):
+        while fits(guess + stride):
+            guess, stride = guess + stride, 2 * stride
+        return guess, guess + stride
+    while guess - stride > least and not fits(guess - stride):
+        guess, stride = guess - stride, 2 * stride
+    return max(least, guess - stride), guess

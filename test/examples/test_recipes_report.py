@@ -51,18 +51,19 @@ def test_a_pipeline_over_cards_takes_what_its_schedule_says() -> None:
 
 
 def server(base: float, each: float) -> Callable[..., planned.Planned]:
-    """A stand-in for npu-plan: so many GiB, and so many more for each unit, of 60."""
+    """A stand-in for npu-plan: so many GiB, and so many more for each unit, of 60; a run ends where they are full."""
 
     def plan(_soc: str, _servers: int, batch: int) -> planned.Planned:
-        peak = int((base + each * batch) * GIB)
-        return planned.Planned(1.0, 1, peak, peak, 60 * GIB, 0.0, peak <= 60 * GIB)
+        needed = int((base + each * batch) * GIB)
+        peak = min(needed, 60 * GIB)
+        return planned.Planned(1.0, 1, peak, peak, 60 * GIB, 0.0, needed <= 60 * GIB)
 
     return plan
 
 
 @pytest.mark.parametrize(
     ("base", "each", "step", "answer"),
-    [(10, 3, 1, 16), (10, 3, 8, 16), (0.5, 0.1, 1, 595), (61, 1, 1, 0), (30, 29, 1, 1)],
+    [(10, 3, 1, 16), (10, 3, 8, 16), (0.5, 0.1, 1, 595), (61, 1, 1, 0), (30, 29, 1, 1), (20, 12, 1, 3), (5, 13, 1, 4)],
 )
 def test_the_largest_that_fits_is_found(
     monkeypatch: pytest.MonkeyPatch, base: float, each: float, step: int, answer: int
