@@ -168,6 +168,30 @@ Plan all_reduce_plan(Algorithm algorithm, const Call& call, int rank, int n, Spa
   return plan;
 }
 
+Plan reduce_plan(Algorithm algorithm, const Call& call, int rank, int n, Span data, Scratch& scratch) {
+  const bool is_root = rank == call.root;
+  Step to_root{{}, none(n), none(n), {}};
+  if (algorithm == Algorithm::kWhole) {
+    to_root.outgoing.assign(at(n), Span{});
+    to_root.incoming.assign(at(n), Span{});
+    if (!is_root) {
+      to_root.outgoing[at(call.root)] = data;
+      return {std::move(to_root)};
+    }
+    const std::vector<Span> parts = inbox_for(rank, n, data, scratch);
+    to_root.incoming = to_each(parts);
+    to_root.after = [=](const std::vector<double>& factors) { combine(call, n, /*last=*/true, parts, factors, data); };
+    return {std::move(to_root)};
+  }
+  const std::vector<Span> slices = slices_of(data, call.dtype, n);
+  const Span sum = is_root ? slices[at(rank)] : scratch.take(slices[at(rank)].bytes);
+  Plan plan = reduce_directly(call, rank, n, slices, sum, scratch);
+  if (is_root) to_root.incoming = to_each(slices);
+  if (!is_root) to_root.outgoing[at(call.root)] = sum;
+  plan.push_back(std::move(to_root));
+  return plan;
+}
+
 Plan reduce_scatter_plan(Algorithm algorithm, const Call& call, int rank, int n, const std::vector<Span>& inputs,
                          Span output, Scratch& scratch) {
   if (algorithm == Algorithm::kRing) return ring_reduce_scatter(call, rank, n, inputs, output, scratch);

@@ -8,6 +8,8 @@
 //                    n a power
 //                                      of two.
 //                    tree              2 ceil(log2 n) steps; S up a binomial tree to rank 0 and S down to each child.
+//   reduce           whole             1 step, S from each rank but the root, which reduces it.
+//                    direct            2 steps, S: slice r to rank r, which reduces it, and S/n from there to the root.
 //   reduce_scatter   direct            1 step, what is for others of the input: S (n-1)/n when parts are equal.
 //                    ring              n-1 steps, as much.
 //   all_gather       direct            1 step, the own part to n-1 ranks.
@@ -18,8 +20,8 @@
 // whole and direct reduce in rank order; the others in the order of their steps, each element in one place, so that
 // results are bitwise equal on all ranks and from run to run. Partial sums of 16-bit types travel as such: ring,
 // halving-doubling and tree round them at every step. Means divide once, by Call::divisor or n, in the last step that
-// adds. In broadcast every rank sends every other one an empty message at least, so that ranks that disagree about the
-// root find out. No torch here.
+// adds. In broadcast and reduce every rank sends every other one an empty message at least, so that ranks that disagree
+// about the root find out. No torch here.
 
 #include "distributed/algorithm_choice.h"
 #include "distributed/plan.h"
@@ -28,6 +30,8 @@ namespace cann::hccl {
 
 // In place.
 Plan all_reduce_plan(Algorithm algorithm, const Call& call, int rank, int n, Span data, Scratch& scratch);
+// To Call::root; elsewhere `data` is not changed. whole or direct.
+Plan reduce_plan(Algorithm algorithm, const Call& call, int rank, int n, Span data, Scratch& scratch);
 // inputs[r] goes to rank r, `output` has the size of inputs[rank] and may be that memory. Ring overwrites nothing else.
 Plan reduce_scatter_plan(Algorithm algorithm, const Call& call, int rank, int n, const std::vector<Span>& inputs,
                          Span output, Scratch& scratch);

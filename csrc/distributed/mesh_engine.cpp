@@ -54,6 +54,12 @@ Plan MeshEngine::plan_all_reduce(const Call& call, Span data, size_t nominal) {
   return all_reduce_plan(choose(MeshOperation::kAllReduce, call, nominal), call, rank, n, data, scratch_);
 }
 
+Plan MeshEngine::plan_reduce(const Call& call, Span data) {
+  const int n = transport_->size();
+  const Algorithm algorithm = n == 2 ? Algorithm::kWhole : Algorithm::kDirect;
+  return reduce_plan(algorithm, call, transport_->rank(), n, data, scratch_);
+}
+
 Plan MeshEngine::plan_reduce_scatter(const Call& call, const std::vector<Span>& inputs, Span output) {
   const Algorithm algorithm = choose(MeshOperation::kReduceScatter, call, total_of(inputs));
   return reduce_scatter_plan(algorithm, call, transport_->rank(), transport_->size(), inputs, output, scratch_);
@@ -76,19 +82,7 @@ void MeshEngine::all_reduce(const Call& call, Span data) {
 
 void MeshEngine::reduce(const Call& call, Span data) {
   const Call whole = sized(call, data.bytes);
-  const std::vector<Span> parts = slices_of(data, call.dtype, transport_->size());
-  const bool is_root = transport_->rank() == call.root;
-  run(whole, [&] {
-    // Only the root's data may change.
-    const Span result = is_root ? parts[me()] : scratch_.take(parts[me()].bytes);
-    Plan plan =
-        reduce_scatter_plan(Algorithm::kDirect, whole, transport_->rank(), transport_->size(), parts, result, scratch_);
-    Step gather{{}, Messages(ranks()), Messages(ranks()), {}};
-    if (is_root) gather.incoming = to_each(parts);
-    if (!is_root) gather.outgoing[static_cast<size_t>(call.root)] = result;
-    plan.push_back(std::move(gather));
-    return plan;
-  });
+  run(whole, [&] { return plan_reduce(whole, data); });
 }
 
 void MeshEngine::broadcast(const Call& call, Span data) {

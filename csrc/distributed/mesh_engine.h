@@ -4,7 +4,7 @@
 // all_reduce, reduce_scatter, all_gather and broadcast take the algorithm that AlgorithmChoice says (algorithms.h has
 // their steps and bytes), all_reduce of float32 a lossy one if the wire format says so (compressed_sum.h). The others
 // are one round, in which every rank hears from every other one, so that ranks that disagree find out:
-//   reduce           2 rounds: direct reduce_scatter, then S/n from each to the root
+//   reduce           2 rounds: direct reduce_scatter, then S/n from each to the root; of two ranks 1, whole
 //   all_to_all       what the splits say; gather and scatter: one side of it
 // Point-to-point messages are not a Transport's business and come from `Transfers`.
 
@@ -57,6 +57,7 @@ class MeshEngine final : public Engine {
   // For engines that are made of others: plans to be run on transport(). They take memory from scratch(), which the
   // caller resets. `nominal` is the size by which the algorithm is chosen, and with it the number of steps.
   Plan plan_all_reduce(const Call& call, Span data, size_t nominal);
+  Plan plan_reduce(const Call& call, Span data);
   Plan plan_reduce_scatter(const Call& call, const std::vector<Span>& inputs, Span output);
   Plan plan_all_gather(const Call& call, const std::vector<Span>& parts);
   Plan plan_broadcast(const Call& call, Span data);

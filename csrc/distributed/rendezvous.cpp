@@ -15,6 +15,7 @@
 
 #include "distributed/gloo_mesh.h"
 #include "distributed/hccl_env.h"
+#include "distributed/idle_transport.h"
 #include "distributed/shm/shm_engine.h"
 #include "distributed/two_level_engine.h"
 #include "runtime/errors.h"
@@ -121,8 +122,8 @@ class Meeting {
 };
 
 // The ranks of each host, hosts in the order of their first rank.
-TwoLevelEngine::Hosts hosts_of(const std::vector<Card>& cards) {
-  TwoLevelEngine::Hosts hosts;
+HostMap::Hosts hosts_of(const std::vector<Card>& cards) {
+  HostMap::Hosts hosts;
   std::vector<std::string> names;
   for (size_t rank = 0; rank < cards.size(); ++rank) {
     const auto known = std::find(names.begin(), names.end(), cards[rank].host);
@@ -198,20 +199,16 @@ std::shared_ptr<Engine> connect(const StorePtr& store, int rank, int size, std::
 
   std::vector<Card> cards;
   for (const std::string& text : meeting.exchange("card", write_card(mine))) cards.push_back(read_card(text));
-  const TwoLevelEngine::Hosts hosts = hosts_of(cards);
-  const bool even =
-      std::all_of(hosts.begin(), hosts.end(), [&](const auto& ranks) { return ranks.size() == hosts[0].size(); });
-  if (!even || hosts[0].size() == 1) return mesh(store, "all", rank, size, make_gloo, wire);
-  const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const auto& ranks) {
-    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-  });
-  const int place = static_cast<int>(std::find(host->begin(), host->end(), rank) - host->begin());
+  const HostMap::Hosts hosts = hosts_of(cards);
+  if (hosts.size() == cards.size()) return mesh(store, "all", rank, size, make_gloo, wire);
+  const HostMap map(hosts, rank);
+  const int place = static_cast<int>(map.place());
 
   // Sharing may fail on one rank alone (a limit of its own, a hidden /proc); then all take the other way.
   std::shared_ptr<Engine> local;
   std::string problem;
   try {
-    local = share_memory(cards, *host, place, std::move(control), hbm);
+    local = share_memory(cards, hosts[map.host()], place, std::move(control), hbm);
   } catch (const std::exception& error) {
     problem = error.what();
   }
@@ -227,9 +224,11 @@ std::shared_ptr<Engine> connect(const StorePtr& store, int rank, int size, std::
   }
   if (hosts.size() == 1) return local;
   auto all = mesh(store, "all", rank, size, make_gloo, wire);
-  auto rail = mesh(store, fmt::format("rail{}", place), static_cast<int>(host - hosts.begin()),
-                   static_cast<int>(hosts.size()), make_gloo, wire);
-  return std::make_shared<TwoLevelEngine>(hosts, rank, std::move(local), std::move(rail), std::move(all));
+  const int host = static_cast<int>(map.host()), count = static_cast<int>(hosts.size());
+  auto rail = map.place() < map.rails()
+                  ? mesh(store, fmt::format("rail{}", place), host, count, make_gloo, wire)
+                  : std::make_shared<MeshEngine>(std::make_shared<IdleTransport>(host, count), wire);
+  return std::make_shared<TwoLevelEngine>(map, std::move(local), std::move(rail), std::move(all));
 }
 
 }  // namespace cann::hccl

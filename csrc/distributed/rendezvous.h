@@ -1,10 +1,9 @@
 #pragma once
 // How the ranks of a group find each other: what kind of engine connects them, and the making of it.
 //
-// Ranks of one host share memory; ranks of several hosts exchange messages through Gloo, in two levels where the hosts
-// have equally many ranks, and more than one. What is one host is told by the kernel's boot id
-// and by the namespaces and the user of the process, so that two containers or network namespaces on one machine count
-// as two hosts.
+// Ranks of one host share memory; ranks of several hosts exchange messages through Gloo, in two levels unless every rank
+// has a host of its own. What is one host is told by the kernel's boot id and by the namespaces and the user of the
+// process, so that two containers or network namespaces on one machine count as two hosts.
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>

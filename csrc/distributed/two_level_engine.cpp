@@ -1,8 +1,5 @@
 #include "distributed/two_level_engine.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -51,23 +48,14 @@ bool is_16_bit(DataType dtype) { return dtype == DataType::kHalf || dtype == Dat
 
 }  // namespace
 
-TwoLevelEngine::TwoLevelEngine(Hosts hosts, int rank, std::shared_ptr<Engine> local, std::shared_ptr<MeshEngine> rail,
+TwoLevelEngine::TwoLevelEngine(HostMap map, std::shared_ptr<Engine> local, std::shared_ptr<MeshEngine> rail,
                                std::shared_ptr<MeshEngine> all)
-    : hosts_(std::move(hosts)), local_(std::move(local)), rail_(std::move(rail)), all_(std::move(all)) {
-  for (size_t host = 0; host < hosts_.size(); ++host) {
-    for (size_t place = 0; place < hosts_[host].size(); ++place) {
-      if (hosts_[host][place] == rank) {
-        host_ = host;
-        place_ = place;
-      }
-    }
-  }
-  std::vector<int> rail_ranks;
-  for (const auto& ranks : hosts_) rail_ranks.push_back(ranks[place_]);
-  // The engines of a part number its ranks from 0.
-  parts_ = fmt::format("on the way through ranks {} of this host or ranks {} across hosts, where ranks count from 0: ",
-                       fmt::join(hosts_[host_], ", "), fmt::join(rail_ranks, ", "));
-}
+    : map_(std::move(map)),
+      // The engines of a part number its ranks from 0.
+      parts_("on the way through " + map_.describe() + ", where ranks count from 0: "),
+      local_(std::move(local)),
+      rail_(std::move(rail)),
+      all_(std::move(all)) {}
 
 template <typename Body>
 void TwoLevelEngine::or_abort(const std::string& where, Body&& body) {
@@ -93,18 +81,6 @@ void TwoLevelEngine::run_on_rail(const Call& call, size_t chunks, const std::fun
   run_plans(rail_->transport(), call, chunks, make, done);
 }
 
-std::vector<Span> TwoLevelEngine::of_host(size_t host, const std::vector<Span>& spans) const {
-  std::vector<Span> result;
-  for (const int rank : hosts_[host]) result.push_back(spans[static_cast<size_t>(rank)]);
-  return result;
-}
-
-std::vector<Span> TwoLevelEngine::of_rail(const std::vector<Span>& spans) const {
-  std::vector<Span> result;
-  for (const auto& ranks : hosts_) result.push_back(spans[static_cast<size_t>(ranks[place_])]);
-  return result;
-}
-
 // A mean divides once, at the end; but of 16-bit types it is the mean of the hosts' means, whose sum might overflow.
 Call TwoLevelEngine::inside(const Call& call) const {
   Call result = call;
@@ -116,8 +92,20 @@ Call TwoLevelEngine::between(const Call& call) const {
   Call result = call;
   // Factors have been applied inside.
   if (call.reduction == Reduction::kPremultipliedSum) result.reduction = Reduction::kSum;
-  if (!is_16_bit(call.dtype)) result.divisor = static_cast<int>(hosts_.size() * hosts_[host_].size());
+  if (!is_16_bit(call.dtype)) {
+    result.divisor = static_cast<int>(map_.ranks());
+  } else if (call.reduction == Reduction::kAverage && !map_.even()) {
+    result.reduction = Reduction::kPremultipliedSum;  // a host counts by its ranks
+    result.factor = static_cast<double>(map_.ranks_here()) / static_cast<double>(map_.ranks());
+  }
   return result;
+}
+
+std::vector<Span> TwoLevelEngine::for_carriers(Span chunk, size_t item) const {
+  const size_t rails = map_.rails();
+  std::vector<Span> parts(map_.ranks_here());
+  for (size_t place = 0; place < rails; ++place) parts[place] = chunk_of(chunk, place, rails, item);
+  return parts;
 }
 
 void TwoLevelEngine::all_reduce(const Call& call, Span data) {
@@ -127,16 +115,38 @@ void TwoLevelEngine::all_reduce(const Call& call, Span data) {
   or_abort(parts_, [&] {
     const size_t item = element_bytes(call.dtype);
     const size_t chunks = chunks_of(data.bytes);
-    const size_t ranks = hosts_[host_].size();
     std::vector<std::vector<Span>> parts(chunks);
     const auto make = [&](size_t i) {
-      const Span chunk = chunk_of(data, i, chunks, item);
-      for (size_t place = 0; place < ranks; ++place) parts[i].push_back(chunk_of(chunk, place, ranks, item));
-      local_->reduce_scatter(inside(whole), parts[i], parts[i][place_]);
+      parts[i] = for_carriers(chunk_of(data, i, chunks, item), item);
+      local_->reduce_scatter(inside(whole), parts[i], parts[i][map_.place()]);
       // By the first part's size, so that all rails take the same steps.
-      return rail_->plan_all_reduce(between(whole), parts[i][place_], parts[i][0].bytes);
+      return rail_->plan_all_reduce(between(whole), parts[i][map_.place()], parts[i][0].bytes);
     };
-    run_on_rail(between(whole), chunks, make, [&](size_t i) { local_->all_gather(whole, parts[i][place_], parts[i]); });
+    run_on_rail(between(whole), chunks, make,
+                [&](size_t i) { local_->all_gather(whole, parts[i][map_.place()], parts[i]); });
+  });
+}
+
+void TwoLevelEngine::reduce(const Call& call, Span data) {
+  if (data.bytes < kTwoLevelBytes) return all_->reduce(call, data);
+  const Call whole = sized(call, data.bytes);
+  agree(whole);
+  or_abort(parts_, [&] {
+    const HostMap::Seat root = map_.seat_of(call.root);
+    const Call along = rooted(between(whole), root.host);
+    const size_t item = element_bytes(call.dtype);
+    const size_t chunks = chunks_of(data.bytes);
+    std::vector<std::vector<Span>> parts(chunks);
+    std::vector<Span> sums(chunks);  // only the root's data may change
+    const auto make = [&](size_t i) {
+      parts[i] = for_carriers(chunk_of(data, i, chunks, item), item);
+      sums[i] = rail_->scratch().take(parts[i][map_.place()].bytes);
+      local_->reduce_scatter(rooted(inside(whole), root.place), parts[i], sums[i]);
+      return rail_->plan_reduce(along, sums[i]);
+    };
+    run_on_rail(along, chunks, make, [&](size_t i) {
+      if (map_.host() == root.host) local_->gather(rooted(whole, root.place), sums[i], parts[i]);
+    });
   });
 }
 
@@ -148,18 +158,37 @@ void TwoLevelEngine::reduce_scatter(const Call& call, const std::vector<Span>& i
   or_abort(parts_, [&] {
     const size_t item = element_bytes(call.dtype);
     const size_t chunks = chunks_of(total);
+    // What this host's carriers have in the end, by place, for whom they carry it. The first wave's are their own.
+    std::vector<std::vector<Span>> carried(map_.waves() * chunks);
     const auto make = [&](size_t i) {
-      const std::vector<Span> chunk = chunk_of(inputs, i, chunks, item);
-      std::vector<Span> of_this_host;  // this host's sums for the ranks of the rail
-      for (size_t host = 0; host < hosts_.size(); ++host) {
-        const std::vector<Span> parts = of_host(host, chunk);
-        of_this_host.push_back(rail_->scratch().take(parts[place_].bytes));
+      const size_t wave = i / chunks;
+      const std::vector<Span> chunk = chunk_of(inputs, i % chunks, chunks, item);
+      std::vector<Span> of_this_host;  // this host's sums for the ranks that the rail serves
+      for (size_t host = 0; host < map_.hosts(); ++host) {
+        const std::vector<Span> parts = map_.carried_for(host, wave, chunk);
+        of_this_host.push_back(rail_->scratch().take(parts[map_.place()].bytes));
         local_->reduce_scatter(inside(whole), parts, of_this_host.back());
       }
-      return rail_->plan_reduce_scatter(between(whole), of_this_host, chunk_of(output, i, chunks, item));
+      carried[i] = map_.carried_for(map_.host(), wave, chunk);
+      Span& mine = carried[i][map_.place()];
+      mine = wave > 0 ? rail_->scratch().take(mine.bytes)
+                      : Span{chunk_of(output, i % chunks, chunks, item).data, mine.bytes};
+      return rail_->plan_reduce_scatter(between(whole), of_this_host, mine);
     };
-    run_on_rail(between(whole), chunks, make, [](size_t) {});
+    run_on_rail(between(whole), carried.size(), make, [&](size_t i) {
+      if (const size_t wave = i / chunks; wave > 0) {
+        hand_on(whole, wave, carried[i][map_.place()], chunk_of(output, i % chunks, chunks, item));
+      }
+    });
   });
+}
+
+void TwoLevelEngine::hand_on(const Call& call, size_t wave, Span carried, Span output) {
+  const size_t here = map_.ranks_here(), rails = map_.rails(), place = map_.place();
+  std::vector<Span> outgoing(here), incoming(here);
+  if (place < rails && place + wave * rails < here) outgoing[place + wave * rails] = carried;
+  if (place / rails == wave) incoming[place % rails] = output;
+  local_->all_to_all(call, outgoing, incoming);
 }
 
 void TwoLevelEngine::broadcast(const Call& call, Span data) {
@@ -167,19 +196,27 @@ void TwoLevelEngine::broadcast(const Call& call, Span data) {
   const Call whole = sized(call, data.bytes);
   agree(whole);
   or_abort(parts_, [&] {
-    size_t host = 0;
-    while (std::find(hosts_[host].begin(), hosts_[host].end(), call.root) == hosts_[host].end()) ++host;
-    const auto found = std::find(hosts_[host].begin(), hosts_[host].end(), call.root);
-    const auto place = static_cast<size_t>(found - hosts_[host].begin());
+    const HostMap::Seat root = map_.seat_of(call.root);
+    const bool root_carries = root.place < map_.rails();
+    const size_t carrier = root_carries ? root.place : 0;
+    const bool at_root = map_.host() == root.host;
+    const bool first_inside = at_root && !root_carries;  // the carrier must get what it is to carry
     const size_t chunks = chunks_of(data.bytes);
-    const auto pass_on = [&](size_t i) { local_->broadcast(rooted(whole, place), chunk_of(data, i, chunks, 1)); };
-    if (place == place_) {
-      const Call along = rooted(whole, host);
-      run_on_rail(
-          along, chunks, [&](size_t i) { return rail_->plan_broadcast(along, chunk_of(data, i, chunks, 1)); }, pass_on);
-    } else {
+    const auto pass_on = [&](size_t i) {
+      local_->broadcast(rooted(whole, at_root ? root.place : carrier), chunk_of(data, i, chunks, 1));
+    };
+    if (map_.place() != carrier) {
       for (size_t i = 0; i < chunks; ++i) pass_on(i);
+      return;
     }
+    const Call along = rooted(whole, root.host);
+    const auto make = [&](size_t i) {
+      if (first_inside) pass_on(i);
+      return rail_->plan_broadcast(along, chunk_of(data, i, chunks, 1));
+    };
+    run_on_rail(along, chunks, make, [&](size_t i) {
+      if (!first_inside) pass_on(i);
+    });
   });
 }
 
@@ -191,14 +228,19 @@ void TwoLevelEngine::all_gather(const Call& call, Span input, const std::vector<
   agree(whole);
   or_abort(parts_, [&] {
     const size_t chunks = chunks_of(total);
-    const Span mine = outputs[static_cast<size_t>(hosts_[host_][place_])];
-    if (mine.data != input.data && mine.bytes > 0) std::copy_n(input.data, mine.bytes, mine.data);
-    const auto make = [&](size_t i) { return rail_->plan_all_gather(whole, chunk_of(of_rail(outputs), i, chunks, 1)); };
-    // Inside the host each rank then gives what its rail brought, one host after the other.
-    run_on_rail(whole, chunks, make, [&](size_t i) {
-      for (size_t host = 0; host < hosts_.size(); ++host) {
-        const std::vector<Span> parts = chunk_of(of_host(host, outputs), i, chunks, 1);
-        local_->all_gather(whole, parts[place_], parts);
+    const auto make = [&](size_t i) {
+      const std::vector<Span> chunk = chunk_of(outputs, i % chunks, chunks, 1);
+      // Inside the host everything at once, before any of it is carried.
+      if (i < chunks) local_->all_gather(whole, chunk_of(input, i, chunks, 1), map_.of_this_host(chunk));
+      return rail_->plan_all_gather(whole, map_.on_this_rail(i / chunks, chunk));
+    };
+    // Each rank then gives the others of its host what its rail brought, one host after the other.
+    run_on_rail(whole, map_.waves() * chunks, make, [&](size_t i) {
+      const std::vector<Span> chunk = chunk_of(outputs, i % chunks, chunks, 1);
+      for (size_t host = 0; host < map_.hosts(); ++host) {
+        if (host == map_.host()) continue;
+        const std::vector<Span> parts = map_.carried_for(host, i / chunks, chunk);
+        local_->all_gather(whole, parts[map_.place()], parts);
       }
     });
   });
@@ -207,13 +249,58 @@ void TwoLevelEngine::all_gather(const Call& call, Span input, const std::vector<
 void TwoLevelEngine::all_to_all(const Call& call, const std::vector<Span>& inputs, const std::vector<Span>& outputs) {
   Messages outgoing(inputs.begin(), inputs.end());
   Messages incoming(outputs.begin(), outputs.end());
-  for (const int rank : hosts_[host_]) {
-    outgoing[static_cast<size_t>(rank)].reset();
-    incoming[static_cast<size_t>(rank)].reset();
+  for (size_t rank = 0; rank < map_.ranks(); ++rank) {
+    if (!map_.is_here(static_cast<int>(rank))) continue;
+    outgoing[rank].reset();
+    incoming[rank].reset();
   }
+  beside_a_round(call, outgoing, incoming,
+                 [&] { local_->all_to_all(call, map_.of_this_host(inputs), map_.of_this_host(outputs)); });
+}
+
+void TwoLevelEngine::gather(const Call& call, Span input, const std::vector<Span>& outputs) {
+  Messages outgoing(map_.ranks(), Span{}), incoming(map_.ranks(), Span{});
+  const auto root = static_cast<size_t>(call.root);
+  const HostMap::Seat seat = map_.seat_of(call.root);
+  if (seat.host != map_.host()) {
+    outgoing[root] = input;
+    return beside_a_round(call, outgoing, incoming, [] {});
+  }
+  const bool is_root = seat.place == map_.place();
+  if (is_root) incoming = from_elsewhere(outputs);
+  beside_a_round(call, outgoing, incoming, [&] {
+    local_->gather(rooted(call, seat.place), input, is_root ? map_.of_this_host(outputs) : std::vector<Span>{});
+  });
+}
+
+void TwoLevelEngine::scatter(const Call& call, const std::vector<Span>& inputs, Span output) {
+  Messages outgoing(map_.ranks(), Span{}), incoming(map_.ranks(), Span{});
+  const auto root = static_cast<size_t>(call.root);
+  const HostMap::Seat seat = map_.seat_of(call.root);
+  if (seat.host != map_.host()) {
+    incoming[root] = output;
+    return beside_a_round(call, outgoing, incoming, [] {});
+  }
+  const bool is_root = seat.place == map_.place();
+  if (is_root) outgoing = from_elsewhere(inputs);
+  beside_a_round(call, outgoing, incoming, [&] {
+    local_->scatter(rooted(call, seat.place), is_root ? map_.of_this_host(inputs) : std::vector<Span>{}, output);
+  });
+}
+
+Messages TwoLevelEngine::from_elsewhere(const std::vector<Span>& spans) const {
+  Messages messages(spans.begin(), spans.end());
+  for (size_t rank = 0; rank < messages.size(); ++rank) {
+    if (map_.is_here(static_cast<int>(rank))) messages[rank] = Span{};
+  }
+  return messages;
+}
+
+template <typename Body>
+void TwoLevelEngine::beside_a_round(const Call& call, const Messages& outgoing, const Messages& incoming, Body&& body) {
   std::unique_ptr<Round> round;
   or_abort("", [&] { round = all_->transport().start(call, outgoing, incoming); });
-  or_abort(parts_, [&] { local_->all_to_all(call, of_host(host_, inputs), of_host(host_, outputs)); });
+  or_abort(parts_, body);
   or_abort("", [&] { round->finish(); });
 }
 

@@ -25,17 +25,14 @@ def two_hosts():
         pytest.skip(str(reason))
 
 
-def enter(names: list[str], store: str, timeout: float) -> None:
-    """Half of the ranks go to each namespace and make the default group; file stores work across."""
+def enter(names: list[str], store: str, timeout: float, first_host: int | None = None) -> None:
+    """The first `first_host` ranks (by default half of them) go to the first namespace, the others to the second, and
+    all make the default group; file stores work across."""
     rank = torch.npu.current_device()
-    ranks_per_host = int(os.environ["LOCAL_WORLD_SIZE"])
-    namespaces.enter(names[rank // ranks_per_host])
+    ranks = 2 * int(os.environ["LOCAL_WORLD_SIZE"])
+    namespaces.enter(names[rank >= (ranks // 2 if first_host is None else first_host)])
     dist.init_process_group(
-        "hccl",
-        init_method=f"file://{store}",
-        rank=rank,
-        world_size=2 * ranks_per_host,
-        timeout=timedelta(seconds=timeout),
+        "hccl", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout)
     )
 
 
@@ -53,6 +50,14 @@ def check_operations() -> None:
         assert part.unique().tolist() == [float(rank * ranks)]
         dist.broadcast(tensor.fill_(rank), ranks - 1)
         assert tensor.unique().tolist() == [ranks - 1]
+        dist.reduce(tensor.fill_(rank + 1.0), ranks - 1)
+        assert tensor.unique().tolist() == [ranks * (ranks + 1) / 2 if rank == ranks - 1 else rank + 1]
+        lists = [torch.empty(size, device=device()) for _ in range(ranks)] if rank == 1 else None
+        dist.gather(torch.full((size,), float(rank), device=device()), lists, 1)
+        assert [one[-1].item() for one in lists or []] == (list(range(ranks)) if rank == 1 else [])
+        dist.scatter(part, lists, 1)
+        assert part.unique().tolist() == [rank]
+        part.fill_(rank * ranks)
         swapped = torch.empty_like(gathered)
         dist.all_to_all_single(swapped, torch.full_like(gathered, float(rank)))
         assert swapped.view(ranks, size)[:, -1].tolist() == list(range(ranks))
@@ -65,9 +70,12 @@ def check_operations() -> None:
                 work.wait()
             assert received.unique().tolist() == [float(other * ranks)]
         dist.barrier()
-    local = dist.new_group([0, 1]), dist.new_group([2, 3])  # within a host
+
+
+def check_groups_within_a_host() -> None:
+    local = dist.new_group([0, 1]), dist.new_group([2, 3])
     total = torch.ones(5000, device=device())
-    dist.all_reduce(total, group=local[rank // 2])
+    dist.all_reduce(total, group=local[dist.get_rank() // 2])
     assert total.unique().tolist() == [2.0]
 
 
@@ -75,10 +83,18 @@ def test_all_operations_between_two_hosts(new_ranks, two_hosts, tmp_path) -> Non
     ranks = new_ranks(4, backend=None, LOCAL_WORLD_SIZE="2", GLOO_SOCKET_IFNAME=INTERFACE)
     ranks.run(enter, two_hosts, str(tmp_path / "store"), 60.0)
     ranks.run(check_operations)
+    ranks.run(check_groups_within_a_host)
+
+
+def test_all_operations_between_hosts_of_unequal_size(new_ranks, two_hosts, tmp_path) -> None:
+    ranks = new_ranks(4, backend=None, LOCAL_WORLD_SIZE="2", GLOO_SOCKET_IFNAME=INTERFACE)
+    ranks.run(enter, two_hosts, str(tmp_path / "store"), 60.0, 3)
+    ranks.run(check_operations)
+    ranks.run(check_algorithms_agree)
 
 
 def check_algorithms_agree() -> None:
-    """With HCCL_ALGO=ring for all_reduce: right, and for every reduction, dtype and size."""
+    """Whatever the algorithm: right for several reductions, dtypes and sizes."""
     ranks = dist.get_world_size()
     for size in (1, 50_000, 3_000_000):
         for dtype in (torch.float32, torch.int64):

@@ -2,44 +2,66 @@
 
 #include "distributed/two_level_engine.h"
 
+#include "distributed/idle_transport.h"
 #include "thread_transport.h"
 #include "world.h"
 
 namespace cann::hccl {
 namespace {
 
-// `hosts` hosts of `ranks_per_host` ranks; rank r is on host r / ranks_per_host, or, `interleaved`, r % hosts.
+// Hosts of as many ranks as `sizes` says. Ranks are dealt host by host, or, `interleaved`, in turn.
+HostMap::Hosts deal(const std::vector<size_t>& sizes, bool interleaved) {
+  HostMap::Hosts hosts(sizes.size());
+  size_t total = 0;
+  for (const size_t size : sizes) total += size;
+  size_t host = 0;
+  for (size_t rank = 0; rank < total; ++rank) {
+    while (hosts[host].size() == sizes[host]) host = (host + 1) % sizes.size();
+    hosts[host].push_back(static_cast<int>(rank));
+    if (interleaved) host = (host + 1) % sizes.size();
+  }
+  return hosts;
+}
+
 class Cluster {
  public:
-  Cluster(int hosts, int ranks_per_host, bool interleaved = false) : size_(hosts * ranks_per_host) {
-    TwoLevelEngine::Hosts places(static_cast<size_t>(hosts));
-    for (int rank = 0; rank < size_; ++rank) {
-      places[static_cast<size_t>(interleaved ? rank % hosts : rank / ranks_per_host)].push_back(rank);
-    }
+  explicit Cluster(const std::vector<size_t>& sizes, bool interleaved = false) {
+    const HostMap::Hosts places = deal(sizes, interleaved);
+    for (const size_t size : sizes) size_ += static_cast<int>(size);
     const auto everybody = std::make_shared<ThreadTransport::Hub>();
     std::vector<std::shared_ptr<ThreadTransport::Hub>> rails;
-    for (int place = 0; place < ranks_per_host; ++place) rails.push_back(std::make_shared<ThreadTransport::Hub>());
+    for (size_t place = 0; place < HostMap(places, 0).rails(); ++place) {
+      rails.push_back(std::make_shared<ThreadTransport::Hub>());
+    }
     engines_.resize(static_cast<size_t>(size_));
     rails_.resize(static_cast<size_t>(size_));
-    for (int host = 0; host < hosts; ++host) {
+    const int hosts = static_cast<int>(places.size());
+    for (const auto& ranks : places) {
       // Foreign memory only: one Hbm of a process can be shared.
-      local_.push_back(std::make_unique<LocalWorld>(ranks_per_host));
-      for (int place = 0; place < ranks_per_host; ++place) {
-        const int rank = places[static_cast<size_t>(host)][static_cast<size_t>(place)];
-        const auto index = static_cast<size_t>(rank);
-        rails_[index] = std::make_shared<ThreadTransport>(rails[static_cast<size_t>(place)], host, hosts);
-        auto rail = std::make_shared<MeshEngine>(rails_[index], WireOptions{});
+      local_.push_back(std::make_unique<LocalWorld>(static_cast<int>(ranks.size())));
+      for (const int rank : ranks) {
+        const HostMap map(places, rank);
+        const int host = static_cast<int>(map.host());
+        std::shared_ptr<Transport> wire = std::make_shared<IdleTransport>(host, hosts);
+        if (map.place() < map.rails()) {
+          wire = rails_[static_cast<size_t>(rank)] = std::make_shared<ThreadTransport>(rails[map.place()], host, hosts);
+        }
+        auto rail = std::make_shared<MeshEngine>(std::move(wire), WireOptions{});
         auto all =
             std::make_shared<MeshEngine>(std::make_shared<ThreadTransport>(everybody, rank, size_), WireOptions{});
-        engines_[index] = std::make_unique<TwoLevelEngine>(places, rank, local_.back()->engine(place), std::move(rail),
-                                                           std::move(all));
+        engines_[static_cast<size_t>(rank)] = std::make_unique<TwoLevelEngine>(
+            map, local_.back()->engine(static_cast<int>(map.place())), std::move(rail), std::move(all));
       }
     }
   }
 
   int size() const { return size_; }
   Engine& engine(int rank) { return *engines_[static_cast<size_t>(rank)]; }
-  size_t bytes_on_rail(int rank) const { return rails_[static_cast<size_t>(rank)]->bytes_sent(); }
+  // 0 for a rank on no rail.
+  size_t bytes_on_rail(int rank) const {
+    const auto& rail = rails_[static_cast<size_t>(rank)];
+    return rail ? rail->bytes_sent() : 0;
+  }
   void run(const std::function<void(int)>& body) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size_; ++rank) threads.emplace_back(body, rank);
@@ -65,7 +87,7 @@ class Cluster {
     std::vector<std::shared_ptr<Engine>> engines_;
   };
 
-  const int size_;
+  int size_ = 0;
   std::vector<std::unique_ptr<LocalWorld>> local_;
   std::vector<std::shared_ptr<ThreadTransport>> rails_;
   std::vector<std::unique_ptr<TwoLevelEngine>> engines_;
@@ -74,14 +96,13 @@ class Cluster {
 Span span_of(std::vector<std::byte>& bytes) { return {bytes.data(), bytes.size()}; }
 
 struct Setting {
-  int hosts;
-  int ranks_per_host;
+  std::vector<size_t> hosts;
   bool interleaved;
 };
 
 class TwoLevelTest : public ::testing::TestWithParam<Setting> {
  protected:
-  Cluster cluster_{GetParam().hosts, GetParam().ranks_per_host, GetParam().interleaved};
+  Cluster cluster_{GetParam().hosts, GetParam().interleaved};
 };
 
 // Below and above the size from which there are two levels, and with several chunks of unequal length.
@@ -172,30 +193,130 @@ TEST_P(TwoLevelTest, BroadcastAndBarrier) {
   }
 }
 
+TEST_P(TwoLevelTest, ReduceChangesTheRootsDataOnly) {
+  const int ranks = cluster_.size();
+  for (const size_t elements : kElements) {
+    for (const int root : {0, ranks - 1}) {
+      Call call = call_of(3, elements, DataType::kFloat, Reduction::kSum);
+      call.root = root;
+      const auto expected = expected_reduction(call, elements, ranks, elements * 4);
+      cluster_.run([&](int rank) {
+        std::vector<std::byte> data(elements * 4);
+        fill_numbers(span_of(data), call.dtype, elements, rank);
+        const auto before = data;
+        cluster_.engine(rank).reduce(call, span_of(data));
+        EXPECT_TRUE(data == (rank == root ? expected : before)) << elements << " to " << root;
+      });
+    }
+  }
+}
+
+TEST_P(TwoLevelTest, GatherAndScatter) {
+  const auto count = static_cast<size_t>(cluster_.size());
+  for (const size_t bytes : {size_t{10}, size_t{300'001}}) {
+    for (const size_t root : {size_t{0}, count - 1}) {
+      cluster_.run([&](int rank) {
+        const auto me = static_cast<size_t>(rank);
+        // Part r has `bytes` + r bytes.
+        std::vector<std::vector<std::byte>> parts, wanted;
+        std::vector<Span> spans;
+        for (size_t part = 0; part < count; ++part) {
+          parts.emplace_back(bytes + part);
+          wanted.emplace_back(bytes + part);
+          fill(span_of(wanted[part]), 5, static_cast<int>(part));
+        }
+        for (auto& part : parts) spans.push_back(span_of(part));
+        Call call = call_of(7, 1);
+        call.root = static_cast<int>(root);
+        std::vector<std::byte> mine = wanted[me];
+        cluster_.engine(rank).gather(call, span_of(mine), me == root ? spans : std::vector<Span>{});
+        if (me == root) {
+          EXPECT_TRUE(parts == wanted);
+        }
+        mine.assign(mine.size(), std::byte{0});
+        cluster_.engine(rank).scatter(call, me == root ? spans : std::vector<Span>{}, span_of(mine));
+        EXPECT_TRUE(mine == wanted[me]);
+      });
+    }
+  }
+}
+
 std::string name_of_setting(const ::testing::TestParamInfo<Setting>& info) {
-  return std::to_string(info.param.hosts) + "HostsOf" + std::to_string(info.param.ranks_per_host) +
-         (info.param.interleaved ? "Interleaved" : "");
+  std::string name = "Hosts";
+  for (const size_t ranks : info.param.hosts) name += "Of" + std::to_string(ranks);
+  return name + (info.param.interleaved ? "Interleaved" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Clusters, TwoLevelTest,
-                         ::testing::Values(Setting{2, 2, false}, Setting{2, 2, true}, Setting{3, 2, false},
-                                           Setting{2, 3, false}),
+                         ::testing::Values(Setting{{2, 2}, false}, Setting{{2, 2}, true}, Setting{{2, 2, 2}, false},
+                                           Setting{{3, 3}, false}, Setting{{3, 1}, false}, Setting{{1, 2, 4}, true},
+                                           Setting{{2, 5}, true}),
                          name_of_setting);
 
-TEST(TwoLevel, SendsAsManyBytesAsTheHeaderSays) {
-  Cluster cluster(2, 2);
-  constexpr size_t kBytes = size_t{8} << 20;
+TEST(TwoLevel, MeansOf16BitTypesCountEveryRankAlike) {
+  Cluster cluster({1, 2});
+  constexpr size_t kElements16 = 100'000;
+  constexpr uint16_t kThree = 0x4040, kTwo = 0x4000;  // bfloat16
   cluster.run([&](int rank) {
-    std::vector<std::byte> data(kBytes);
-    cluster.engine(rank).all_reduce(call_of(1, 1, DataType::kFloat, Reduction::kSum), span_of(data));
+    std::vector<uint16_t> data(kElements16, rank == 1 ? 0 : kThree);
+    cluster.engine(rank).all_reduce(call_of(1, 1, DataType::kBFloat16, Reduction::kAverage),
+                                    {reinterpret_cast<std::byte*>(data.data()), data.size() * 2});
+    EXPECT_EQ(data, std::vector<uint16_t>(kElements16, kTwo));
   });
-  // 2 S (H-1)/H from a host, on two rails.
-  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(cluster.bytes_on_rail(rank), kBytes / 2);
+}
+
+TEST(TwoLevel, SendsAsManyBytesAsTheHeaderSays) {
+  constexpr size_t kBytes = size_t{8} << 20;
+  for (const std::vector<size_t>& sizes : {std::vector<size_t>{2, 2}, {3, 1}, {4, 2}}) {
+    Cluster cluster(sizes);
+    // Of each host, and how much `run` adds to it.
+    std::vector<size_t> before(sizes.size());
+    const auto expect = [&](const char* what, const std::vector<size_t>& expected, auto&& body) {
+      cluster.run(body);
+      size_t rank = 0;
+      for (size_t host = 0; host < sizes.size(); ++host) {
+        size_t sent = 0;
+        for (size_t place = 0; place < sizes[host]; ++place) sent += cluster.bytes_on_rail(static_cast<int>(rank++));
+        EXPECT_EQ(sent - before[host], expected[host]) << what << " of host " << host;
+        before[host] = sent;
+      }
+    };
+    const auto sum = [](uint8_t op) {
+      Call call = call_of(op, 1, DataType::kFloat, Reduction::kSum);
+      call.root = 0;
+      return call;
+    };
+    expect("all_reduce", {kBytes, kBytes}, [&](int rank) {
+      std::vector<std::byte> data(kBytes);
+      cluster.engine(rank).all_reduce(sum(1), span_of(data));
+    });
+    expect("reduce", {0, kBytes}, [&](int rank) {
+      std::vector<std::byte> data(kBytes);
+      cluster.engine(rank).reduce(sum(3), span_of(data));
+    });
+    expect("broadcast", {kBytes, 0}, [&](int rank) {
+      std::vector<std::byte> data(kBytes);
+      cluster.engine(rank).broadcast(sum(0), span_of(data));
+    });
+    const size_t part = kBytes / 8;
+    expect("reduce_scatter", {sizes[1] * part, sizes[0] * part}, [&](int rank) {
+      std::vector<std::byte> data(kBytes), result(part);
+      std::vector<Span> inputs;
+      for (int one = 0; one < cluster.size(); ++one) inputs.push_back({data.data() + one * part, part});
+      cluster.engine(rank).reduce_scatter(sum(9), inputs, span_of(result));
+    });
+    expect("all_gather", {sizes[0] * part, sizes[1] * part}, [&](int rank) {
+      std::vector<std::byte> data(kBytes), input(part);
+      std::vector<Span> outputs;
+      for (int one = 0; one < cluster.size(); ++one) outputs.push_back({data.data() + one * part, part});
+      cluster.engine(rank).all_gather(call_of(4, 2), span_of(input), outputs);
+    });
+  }
 }
 
 TEST(TwoLevel, RanksThatDisagreeFindOut) {
   for (const bool about_root : {true, false}) {
-    Cluster cluster(2, 2);
+    Cluster cluster({2, 2});
     std::vector<std::string> errors(4);
     cluster.run([&](int rank) {
       // About the root within a host, or about a size that one of them thinks is small.

@@ -113,6 +113,34 @@ def join_with_uneven_inputs() -> None:
     assert linear.weight.item() == pytest.approx(expected)
 
 
+def join_with_a_sharded_optimizer() -> None:
+    """As above, and a rank that has no more inputs still steps the parameters it keeps the state of. Its gradients stay
+    those of its last step, as PyTorch leaves them, so all steps here have the same ones."""
+    from torch.distributed.algorithms.join import Join
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    world, rank = dist.get_world_size(), dist.get_rank()
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Linear(1, 1, bias=False) for _ in range(world))  # one for each rank to keep
+
+        def forward(self, x):
+            return sum(part(x) for part in self.parts)
+
+    model = DistributedDataParallel(Sum().to(device()))
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=1.0)
+    with Join([model, optimizer], divide_by_initial_world_size=False):
+        for _ in range(rank + 1):
+            optimizer.zero_grad()
+            model(torch.ones(1, 1, device=device())).sum().backward()
+            optimizer.step()
+    assert [parameter.item() for parameter in model.parameters()] == [-world] * world
+
+
 def zero_redundancy_state() -> None:
     """Each rank holds a part of the state; consolidated, it is that of one process and loads again."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -277,6 +305,7 @@ _CASES = [
     no_sync,
     unused_on_some_ranks,
     join_with_uneven_inputs,
+    join_with_a_sharded_optimizer,
     zero_redundancy_state,
     zero_redundancy_overlapped,
     fp16_compression,
