@@ -9,6 +9,7 @@
 
 #include "aten/element.h"
 #include "aten/factories.h"
+#include "aten/parallel.h"
 #include "kernels/kernels.h"
 #include "runtime/device.h"
 #include "runtime/host_guard.h"
@@ -68,7 +69,7 @@ kernels::PointwiseKernel kernel_of(Pointwise op, kernels::Element element) {
 void stream(Pointwise op, float* out, const float* a, const float* b, float s, int64_t n) {
   constexpr int64_t kPiece = 16384;
   const auto kernel = kernels::kernels().pointwise->streaming[static_cast<int>(op)];
-  at::parallel_for(0, (n + kPiece - 1) / kPiece, /*grain_size=*/2, [&](int64_t begin, int64_t end) {
+  parallel_for(0, (n + kPiece - 1) / kPiece, /*grain_size=*/2, [&](int64_t begin, int64_t end) {
     const int64_t first = begin * kPiece, count = std::min(n, end * kPiece) - first;
     kernel(out + first, a + first, b == nullptr ? nullptr : b + first, nullptr, s, count);
   });

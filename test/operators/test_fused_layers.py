@@ -8,6 +8,7 @@ tensors below 4096 elements.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 
 import pytest
@@ -260,6 +261,17 @@ def test_which_kernel_serves_a_call(function: _Function, shape: tuple[int, ...],
     function(x)
     assert _C._kernel_choice() == kernel
     assert _C._kernel_set() in ("baseline", "avx2", "avx512")
+
+
+@pytest.mark.skipif(torch.get_num_threads() < 2, reason="one thread is all there is")
+def test_kernels_run_on_several_threads() -> None:
+    x = torch.ones(2048, 2048, device="npu")
+    F.softmax(x, -1)
+    of_all, of_this = time.process_time(), time.thread_time()
+    for _ in range(20):
+        F.softmax(x, -1)
+    of_all, of_this = time.process_time() - of_all, time.thread_time() - of_this
+    assert of_all > 1.3 * of_this, f"{of_all:.3f} s of processor time, {of_this:.3f} s of them on the calling thread"
 
 
 def test_results_do_not_depend_on_the_threads() -> None:

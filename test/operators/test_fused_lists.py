@@ -142,6 +142,23 @@ def test_clip_grad_norm_does_not_depend_on_the_threads() -> None:
     assert len(set(norms)) == 1
 
 
+@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.SGD])
+def test_optimizers_do_not_depend_on_the_threads(optimizer: type[torch.optim.Optimizer]) -> None:
+    threads, results = torch.get_num_threads(), []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        generator = torch.Generator().manual_seed(0)
+        parameters = [torch.randn(n, generator=generator).npu().requires_grad_() for n in (100_003, 5, 40_000)]
+        for parameter in parameters:
+            parameter.grad = parameter.detach().sin()
+        chosen = optimizer(parameters, lr=0.1, fused=True)
+        for _ in range(2):
+            chosen.step()
+        results.append(torch.cat(parameters).detach().cpu())
+    torch.set_num_threads(threads)
+    assert all(torch.equal(results[0], other) for other in results[1:])
+
+
 @pytest.mark.parametrize("dtype", _DTYPES)
 @pytest.mark.parametrize("bad", [None, float("inf"), float("nan")])
 def test_unscaling_finds_what_is_not_finite(bad: float | None, dtype: torch.dtype) -> None:

@@ -122,6 +122,13 @@ def test_a_forbidden_include_is_found(layer: str, include: str) -> None:
     assert _include_violations(layer, f"{allowed}  #  include {include}\n") == [include[1:-1]]
 
 
+def test_threads_are_asked_for_where_openmp_is_on() -> None:
+    """at::parallel_for is an inline function that runs on one thread in sources without OpenMP's flag."""
+    users = [path for path in _sources(_CSRC, _CPP_SUFFIXES) if "at::parallel_for(" in path.read_text(encoding="utf-8")]
+    assert [path.name for path in users] == ["parallel.cpp"]
+    assert re.search(r"set_source_files_properties\(aten/parallel.cpp [^)]*-fopenmp", (_CSRC / "CMakeLists.txt").read_text())
+
+
 def test_shared_memory_engine_knows_no_torch() -> None:
     folder = _CSRC / "distributed"
     sources = [*_sources(folder / "shm", _CPP_SUFFIXES), *(folder / f"{name}.h" for name in ("engine", "reduction"))]

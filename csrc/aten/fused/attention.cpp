@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "aten/element.h"
+#include "aten/parallel.h"
 #include "kernels/kernels.h"
 
 namespace cann::aten::fused {
@@ -179,7 +180,7 @@ void attention_forward(const AttentionInputs& inputs, const Tensor& out, const A
   const Tensor k_transposed = floats({kv_count, key_blocks * kAttentionBlock, a.size});
   const Tensor v = floats({kv_count, a.keys + kAttentionSpareRows, a.value_size});
   float *k_data = k_transposed.mutable_data_ptr<float>(), *v_data = v.mutable_data_ptr<float>();
-  at::parallel_for(0, kv_count, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(0, kv_count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       a.transpose(k_data + i * k_transposed.stride(0), inputs.k, i / a.kv_heads, i % a.kv_heads);
       a.pack(v_data + i * v.stride(0), inputs.v, i / a.kv_heads, i % a.kv_heads, 0, a.keys);
@@ -188,7 +189,7 @@ void attention_forward(const AttentionInputs& inputs, const Tensor& out, const A
   const int64_t query_blocks = blocks(a.queries);
   const Tensor scratch = floats({at::get_num_threads(), ForwardScratch::floats(a)});
   float* scratch_data = scratch.mutable_data_ptr<float>();
-  at::parallel_for(0, a.batch * a.heads * query_blocks, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(0, a.batch * a.heads * query_blocks, 1, [&](int64_t begin, int64_t end) {
     const ForwardScratch s(scratch_data + at::get_thread_num() * scratch.stride(0), a);
     float maximum[kAttentionBlock], sum[kAttentionBlock];
     for (int64_t i = begin; i < end; ++i) {
@@ -218,7 +219,7 @@ void attention_backward(const AttentionInputs& inputs, const Tensor& out, const 
   const Tensor scratch = floats({at::get_num_threads(), BackwardScratch::floats(a)});
   float* scratch_data = scratch.mutable_data_ptr<float>();
   const auto scale = static_cast<float>(inputs.scale);
-  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
     const BackwardScratch s(scratch_data + at::get_thread_num() * scratch.stride(0), a);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / a.heads, head = i % a.heads, kv = a.kv_head(head);
@@ -244,7 +245,7 @@ void attention_backward(const AttentionInputs& inputs, const Tensor& out, const 
   });
   const int64_t group = a.heads / a.kv_heads;
   const auto one = 1.0f;
-  at::parallel_for(0, a.batch * a.kv_heads, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(0, a.batch * a.kv_heads, 1, [&](int64_t begin, int64_t end) {
     const auto sum_group = [&](float* data, int64_t width) {
       for (int64_t g = 1; g < group; ++g) {
         for (int64_t i = 0; i < a.keys * width; ++i) data[i] += data[g * key_rows * width + i];

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 
+#include "aten/parallel.h"
 #include "kernels/element.h"
 #include "runtime/thread_state.h"
 
@@ -55,7 +56,7 @@ class DenseLists {
       return;
     }
     const int64_t blocks = block_starts().back();
-    at::parallel_for(0, blocks, at::internal::GRAIN_SIZE / kBlock, [&](int64_t begin, int64_t end) {
+    parallel_for(0, blocks, at::internal::GRAIN_SIZE / kBlock, [&](int64_t begin, int64_t end) {
       const auto& starts = block_starts_;
       size_t i = std::upper_bound(starts.begin(), starts.end(), begin) - starts.begin() - 1;
       while (begin < end) {

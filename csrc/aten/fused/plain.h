@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "aten/parallel.h"
 #include "runtime/device.h"
 #include "runtime/reach.h"
 
@@ -49,8 +50,7 @@ inline const float* data_or_null(const std::optional<at::Tensor>& tensor) {
 
 // Calls body(begin, end) for parts of [0, count), on several threads where each gets ATen's grain of elements or more.
 void parallel(int64_t count, int64_t elements_each, const auto& body) {
-  at::parallel_for(0, count, std::max<int64_t>(1, at::internal::GRAIN_SIZE / std::max<int64_t>(1, elements_each)),
-                   body);
+  parallel_for(0, count, std::max<int64_t>(1, at::internal::GRAIN_SIZE / std::max<int64_t>(1, elements_each)), body);
 }
 
 }  // namespace cann::aten

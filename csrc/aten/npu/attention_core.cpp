@@ -1,11 +1,10 @@
 #include "aten/npu/attention_core.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <limits>
 
 #include "aten/fused/attention.h"
+#include "aten/parallel.h"
 
 namespace cann::aten::npu {
 namespace {
@@ -72,7 +71,7 @@ class BlockPass {
   void drop(const Block& b, const Tensor& probabilities) const {
     Tensor keep = at::empty(probabilities.sizes(), at::kBool);
     auto* out = keep.mutable_data_ptr<bool>();
-    at::parallel_for(0, batch_ * heads_ * b.rows, 1 + (1 << 14) / b.keys, [&](int64_t first, int64_t last) {
+    parallel_for(0, batch_ * heads_ * b.rows, 1 + (1 << 14) / b.keys, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         const int64_t head = i / b.rows, row = b.row + i % b.rows;
         const int64_t begin = sample_.mask_base + (head * queries_ + row) * keys_ + b.key;

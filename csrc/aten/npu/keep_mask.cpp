@@ -1,9 +1,8 @@
 #include "aten/npu/keep_mask.h"
 
-#include <ATen/Parallel.h>
-
 #include <cmath>
 
+#include "aten/parallel.h"
 #include "runtime/generator.h"
 
 namespace cann::aten::npu {
@@ -59,7 +58,7 @@ Tensor make_packed_mask(int64_t elements, DropoutKey key, double keep_probabilit
   check_probability(keep_probability);
   Tensor packed = at::zeros({packed_mask_bytes(elements)}, at::kByte);
   auto* bytes = packed.mutable_data_ptr<uint8_t>();
-  at::parallel_for(0, (elements + 7) / 8, kGrain / 8, [&](int64_t first, int64_t last) {
+  parallel_for(0, (elements + 7) / 8, kGrain / 8, [&](int64_t first, int64_t last) {
     bool keep[8];
     for (int64_t byte = first; byte < last; ++byte) {
       const int64_t bits = std::min<int64_t>(8, elements - byte * 8);
@@ -85,8 +84,8 @@ Tensor unpack_mask(const Tensor& packed, IntArrayRef sizes, const char* op) {
   const Tensor contiguous = packed.contiguous();
   Tensor keep = at::empty(sizes, at::kBool);
   auto* out = keep.mutable_data_ptr<bool>();
-  at::parallel_for(0, elements, kGrain,
-                   [&](int64_t first, int64_t last) { unpack_keep(out + first, contiguous, first, last - first); });
+  parallel_for(0, elements, kGrain,
+               [&](int64_t first, int64_t last) { unpack_keep(out + first, contiguous, first, last - first); });
   return keep;
 }
 
