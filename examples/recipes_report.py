@@ -133,7 +133,7 @@ class Report:
             78 / 45,
             gain,
             at_least(gain, 78 / 45),
-            f"layers of the 7b model's size that fit on {CARDS} cards at 1 sequence: {plain} -> {recipes}",
+            f"layers of the {self._model} model's size that fit on {CARDS} cards at 1 sequence: {plain} -> {recipes}",
         )
 
     def checkpointing_memory(self) -> Row:
@@ -176,8 +176,8 @@ class Report:
             1.0,
             efficiency,
             at_least(efficiency, 0.95),
-            f"1F1B in one process, {MICRO_BATCHES} micro-batches: "
-            + ", ".join(f"{stages} stages {_rate(step):.1f} sequences/s" for stages, step in steps.items())
+            f"1F1B in one process, {MICRO_BATCHES} micro-batches, sequences/s by stages: "
+            + ", ".join(f"{stages}: {_rate(step):.1f}" for stages, step in steps.items())
             + f"; with {most} stages m/(m+p-1) is {ideal:.2f}, times {steps[most]['balance']:.2f} since whole layers "
             + f"cannot be shared out evenly, and {efficiency / ideal / steps[most]['balance']:.0%} of that is reached; "
             + f"schedule zero-bubble: {without_bubbles:.2f}",
