@@ -1,6 +1,6 @@
 """Measures what an article claims of the training recipes, and says which claims hold.
 
-python examples/recipes_report.py                     all claims, on the model of 7 billion parameters; about 15 minutes
+python examples/recipes_report.py                     all claims, on the model of 7 billion parameters; 10 to 15 minutes
 python examples/recipes_report.py --model tiny        the same in miniature, to see it work
 python examples/recipes_report.py --only memory       claims whose name contains this; others in --output stay
 
