@@ -160,7 +160,8 @@ class Report:
             at_least(saved, 0.4),
             f"{plain.peak / 2**30:.1f} -> {recipes.peak / 2**30:.1f} GiB reserved ({1 - recipes.peak / plain.peak:.0%} "
             f"less), {plain.allocated / 2**30:.1f} -> {recipes.allocated / 2**30:.1f} GiB allocated "
-            f"({1 - recipes.allocated / plain.allocated:.0%} less), of {plain.capacity / 2**30:.1f}; 2 sequences a card",
+            f"({1 - recipes.allocated / plain.allocated:.0%} less), of {plain.capacity / 2**30:.1f}; 2 sequences a "
+            "card",
         )
 
     def pipeline_scaling(self) -> Row:
