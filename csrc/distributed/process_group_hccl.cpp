@@ -17,6 +17,7 @@
 #include "runtime/device.h"
 #include "runtime/errors.h"
 #include "runtime/sanitizer.h"
+#include "runtime/simulator.h"
 #include "runtime/stream.h"
 
 namespace cann::hccl {
@@ -178,15 +179,31 @@ c10::intrusive_ptr<WorkHCCL> ProcessGroupHCCL::make_work(const Request& request,
   return work;
 }
 
+c10::Stream ProcessGroupHCCL::communication_stream(c10::Device device) {
+  std::lock_guard lock(mutex_);
+  if (!communication_stream_ || communication_stream_->device() != device) {
+    communication_stream_ = stream_from_pool(device.index(), /*priority=*/-1);
+  }
+  return *communication_stream_;
+}
+
+std::optional<VirtualTime::Arrival> ProcessGroupHCCL::arrive(const Request& request, WorkHCCL& work, int peer) {
+  if (!simulator::on() || request.device.is_cpu()) return std::nullopt;
+  {
+    std::lock_guard lock(mutex_);
+    if (!virtual_time_) {
+      std::vector<int64_t> ranks(options_->global_ranks_in_group.begin(), options_->global_ranks_in_group.end());
+      virtual_time_ = std::make_shared<VirtualTime>(std::move(ranks), rank_, size_);
+    }
+  }
+  const auto arrival = virtual_time_->arrive(request.op, request.inputs, request.outputs, request.device, peer);
+  work.runs_on(communication_stream(request.device));
+  return arrival;
+}
+
 void ProcessGroupHCCL::report_to_sanitizer(const Request& request, WorkHCCL& work) {
   if (request.device.is_cpu()) return;
-  const c10::Stream stream = [&] {
-    std::lock_guard lock(mutex_);
-    if (!sanitizer_stream_ || sanitizer_stream_->device() != request.device) {
-      sanitizer_stream_ = stream_from_pool(request.device.index(), /*priority=*/-1);
-    }
-    return *sanitizer_stream_;
-  }();
+  const c10::Stream stream = communication_stream(request.device);
   sanitizer::wait(stream, sanitizer::recorded(current_stream(request.device.index())));
   // The root of a broadcast keeps what it sends, all but the root of a reduction what they give.
   const bool root = request.call.root == rank_;
@@ -203,10 +220,14 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::launch(Request request, Body body) {
   Call call = request.call;
   auto work = make_work(request, call, /*peer=*/-1);
   if (sanitizer::on()) report_to_sanitizer(request, *work);
-  auto task = [engine = engine(), work, call, timeout = timeout_for(request.timeout),
-               body = std::move(body)]() mutable {
+  const auto arrival = arrive(request, *work);
+  auto task = [engine = engine(), work, call, timeout = timeout_for(request.timeout), body = std::move(body), arrival,
+               clock = virtual_time_]() mutable {
     call.deadline = Deadline(timeout);
-    work->run([&] { return body(*engine, call); });
+    work->run([&] {
+      if (arrival) work->ends_at(clock->meet(*engine, call, *arrival));
+      return body(*engine, call);
+    });
   };
   if (request.async) {
     lanes_.post(kCollectiveLane, std::move(task));
@@ -223,24 +244,33 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::transfer(Request request, int peer, 
   auto work = make_work(request, call, peer);
   if (sanitizer::on()) report_to_sanitizer(request, *work);
   call.deadline = Deadline(timeout_for(request.timeout));
+  const auto arrival = arrive(request, *work, peer);
   const HostMemory memory(request.op == OpType::SEND ? request.inputs : request.outputs);
   // Posted here and now: the order of posting is what pairs transfers with those of the peer.
   std::shared_ptr<Transfer> posted;
+  std::shared_ptr<Transfer> told;
+  const auto target = engine();
   try {
-    auto target = engine();
     auto transfer = request.op == OpType::SEND ? target->send(call, memory.spans[0], peer, tag)
                                                : target->recv(call, memory.spans[0], peer, tag);
     // The transfer goes first, then the memory and the engine it uses.
     posted = {transfer.release(), [target, memory](Transfer* done) { delete done; }};
+    if (arrival && request.op == OpType::SEND) told = VirtualTime::tell(*target, call, *arrival, peer, tag);
   } catch (const EngineError& error) {
     work->run([&error]() -> int { throw error; });
     return work;
   }
   const bool ready = posted->ready();
   const Lanes::Key lane = transfer_lane(request.op, peer, tag);
-  Lanes::Task finish = [work, posted = std::move(posted)] {
-    work->run([&posted] {
+  Lanes::Task finish = [work, target, call, arrival, clock = virtual_time_, tag, posted = std::move(posted),
+                        told = std::move(told)] {
+    work->run([&] {
       posted->wait();
+      if (told) told->wait();
+      if (arrival) {
+        work->ends_at(told ? arrival->ready + arrival->us
+                           : clock->learn(*target, call, *arrival, posted->source(), tag));
+      }
       return posted->source();
     });
   };
@@ -368,6 +398,7 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::endCoalescing() {
     outputs.insert(outputs.end(), some.begin(), some.end());
   }
   auto work = c10::make_intrusive<WorkHCCL>(std::move(info), Tensors{}, std::move(outputs), device);
+  if (simulator::on()) work->runs_on(communication_stream(device));
   if (sanitizer::on()) report_to_sanitizer({OpType::COALESCED, "hccl:coalesced", {}, {}, {}, true, {}, device}, *work);
   work->finish_after(parts);
   return work;

@@ -27,6 +27,7 @@
 #include "distributed/options.h"
 #include "distributed/rendezvous.h"
 #include "distributed/unseen_errors.h"
+#include "distributed/virtual_time.h"
 #include "distributed/work_hccl.h"
 
 namespace cann::hccl {
@@ -141,6 +142,10 @@ class ProcessGroupHCCL final : public c10d::Backend {
   WorkPtr launch(Request request, Body body);
   WorkPtr transfer(Request request, int peer, int tag);
   c10::intrusive_ptr<WorkHCCL> make_work(const Request& request, Call& call, int peer);
+  // Stands for the stream that operations on `device` run on.
+  c10::Stream communication_stream(c10::Device device);
+  // With the device's clock on: this rank's side of an operation about to start, with which `work` ends; else nothing.
+  std::optional<VirtualTime::Arrival> arrive(const Request& request, WorkHCCL& work, int peer = -1);
   // Tells the stream sanitizer what an operation about to start reads and writes, and `work` where that belongs.
   void report_to_sanitizer(const Request& request, WorkHCCL& work);
   std::chrono::milliseconds timeout_for(std::chrono::milliseconds asked) const;
@@ -174,7 +179,8 @@ class ProcessGroupHCCL final : public c10d::Backend {
   bool communicator_made_ = false;
   std::once_flag first_operation_;
   std::optional<c10::Device> last_device_;
-  std::optional<c10::Stream> sanitizer_stream_;               // stands for the communication stream
+  std::optional<c10::Stream> communication_stream_;
+  std::shared_ptr<VirtualTime> virtual_time_;
   std::set<std::pair<c10::DeviceIndex, int>> communicators_;  // card and peer; peer -1 is the group's own
   std::map<c10::DeviceIndex, size_t> buffer_bytes_;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "distributed/interrupt.h"
+#include "distributed/virtual_time.h"
 #include "runtime/errors.h"
 #include "runtime/sanitizer.h"
 #include "runtime/stream.h"
@@ -107,6 +108,7 @@ void WorkHCCL::succeed() {
     // Callbacks run in here, on this thread, and start with the card of the operation as the current one.
     const c10::OptionalDeviceGuard guard(device_.is_cpu() ? std::nullopt : std::make_optional(device_));
     const c10::OptionalStreamGuard stream_guard(stream_);  // on which the future's events are recorded
+    if (end_ && stream_) wait_until(*end_, *stream_, *stream_, /*host_too=*/false);
     future_->markCompleted(outputs_);
     future_result_->markCompleted(static_cast<int64_t>(c10d::WorkResult::SUCCESS));
   } catch (const std::exception& error) {
@@ -136,16 +138,19 @@ void WorkHCCL::finish_after(const std::vector<c10::intrusive_ptr<WorkHCCL>>& par
     std::atomic<size_t> count;
     std::mutex mutex;
     std::exception_ptr error;
+    std::optional<double> end;
   };
   auto remaining = std::make_shared<Remaining>();
   remaining->count = parts.size() + 1;
   auto self = c10::intrusive_ptr<WorkHCCL>::reclaim_copy(this);
-  const auto one_done = [self, remaining](std::exception_ptr error) {
-    if (error) {
+  const auto one_done = [self, remaining](std::exception_ptr error, std::optional<double> end) {
+    {
       std::lock_guard lock(remaining->mutex);
-      if (!remaining->error) remaining->error = std::move(error);
+      if (error && !remaining->error) remaining->error = std::move(error);
+      remaining->end = std::max(remaining->end, end);
     }
     if (--remaining->count > 0) return;
+    self->end_ = remaining->end;
     if (remaining->error) {
       self->fail(remaining->error, c10d::WorkResult::COMM_ERROR);
     } else {
@@ -153,9 +158,9 @@ void WorkHCCL::finish_after(const std::vector<c10::intrusive_ptr<WorkHCCL>>& par
     }
   };
   for (const auto& part : parts) {
-    part->on_finished([one_done](WorkHCCL& work) { one_done(work.exception()); });
+    part->on_finished([one_done](WorkHCCL& work) { one_done(work.exception(), work.end_); });
   }
-  one_done(nullptr);  // also finishes a work without parts
+  one_done(nullptr, std::nullopt);  // also finishes a work without parts
 }
 
 bool WorkHCCL::wait(std::chrono::milliseconds timeout) {
@@ -177,6 +182,7 @@ bool WorkHCCL::wait(std::chrono::milliseconds timeout) {
     info_.unseen->seen();
     std::rethrow_exception(exception_);
   }
+  if (end_ && stream_) wait_until(*end_, *stream_, current_stream(device_.index()), info_.op == c10d::OpType::BARRIER);
   if (sanitizer::on() && stream_.has_value()) sanitizer::wait(current_stream(device_.index()), order_);
   return true;
 }

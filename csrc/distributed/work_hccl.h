@@ -46,6 +46,11 @@ class WorkHCCL final : public c10d::Work {
   // For the stream sanitizer: the operation runs on `stream` and is done by `order`. Called before the work is run.
   void runs_on(c10::Stream stream, StreamOrder::Clock order);
 
+  // For the device's clock: `stream` stands for the one that the operation runs on. Called before the work is run.
+  void runs_on(c10::Stream stream) { stream_ = stream; }
+  // And this, in microseconds, is when it ends. Called while the work is run.
+  void ends_at(double end) { end_ = end; }
+
   // Calls `callback` once this work is finished, at once if it is. Must not throw.
   void on_finished(std::function<void(WorkHCCL&)> callback);
 
@@ -86,6 +91,7 @@ class WorkHCCL final : public c10d::Work {
   const c10::Device device_;
   std::optional<c10::Stream> stream_;
   StreamOrder::Clock order_;
+  std::optional<double> end_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> future_result_;
   std::atomic<bool> watched_{false};
