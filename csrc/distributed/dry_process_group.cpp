@@ -8,6 +8,8 @@
 #include <numeric>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "distributed/checks.h"
 #include "distributed/hccl_env.h"
 #include "runtime/caching_allocator.h"
@@ -52,9 +54,10 @@ size_t bytes_of(const std::vector<at::Tensor>& tensors) {
 class DryWork final : public c10d::Work {
  public:
   DryWork(int rank, OpType op, std::vector<uint32_t> events, std::vector<at::Tensor> outputs, c10::Device device,
-          bool blocks_host)
+          bool blocks_host, DryReceipts receipts)
       : Work(rank, op),
         events_(std::move(events)),
+        receipts_(std::move(receipts)),
         outputs_(std::move(outputs)),
         device_(device),
         blocks_host_(blocks_host),
@@ -70,6 +73,7 @@ class DryWork final : public c10d::Work {
     return true;
   }
   void synchronize() override {
+    collect();
     if (!simulator::on() || device_.is_cpu()) return;
     for (const uint32_t event : events_) {
       simulator::timeline().wait(simulator::current_stream_index(device_.index()), event);
@@ -79,10 +83,19 @@ class DryWork final : public c10d::Work {
   bool isCompleted() override { return true; }
   bool isSuccess() const override { return true; }
   std::vector<at::Tensor> result() override { return outputs_; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  // Who asks for the future waits on that and not on this.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    collect();
+    return future_;
+  }
 
  private:
+  void collect() {
+    for (const auto& receipt : receipts_) receipt->collect();
+  }
+
   std::vector<uint32_t> events_;
+  DryReceipts receipts_;
   std::vector<at::Tensor> outputs_;
   c10::Device device_;
   bool blocks_host_;
@@ -131,6 +144,12 @@ DryProcessGroup::DryProcessGroup(int rank, int size, std::string name, std::vect
   init();
 }
 
+int DryProcessGroup::global(int rank) const {
+  const auto& told = options_->global_ranks_in_group;
+  const auto i = static_cast<size_t>(rank);
+  return i < told.size() ? static_cast<int>(told[i]) : group_.ranks[i];
+}
+
 // ---- running ------------------------------------------------------------------------------------------------------
 
 void DryProcessGroup::charge_buffers(c10::Device device, int peer) {
@@ -147,7 +166,7 @@ void DryProcessGroup::charge_buffers(c10::Device device, int peer) {
 }
 
 DryProcessGroup::WorkPtr DryProcessGroup::start(sim::Action action, OpType op, c10::Device device,
-                                                const Tensors& outputs) {
+                                                const Tensors& outputs, const DryReceipts& receipts) {
   std::vector<uint32_t> events;
   if (simulator::on() && !device.is_cpu()) {
     action.stream = simulator::current_stream_index(device.index());
@@ -162,15 +181,19 @@ DryProcessGroup::WorkPtr DryProcessGroup::start(sim::Action action, OpType op, c
   if (coalescing_) {
     coalesced_.insert(coalesced_.end(), events.begin(), events.end());
     coalesced_outputs_.insert(coalesced_outputs_.end(), outputs.begin(), outputs.end());
+    coalesced_receipts_.insert(coalesced_receipts_.end(), receipts.begin(), receipts.end());
   }
-  return c10::make_intrusive<DryWork>(getRank(), op, std::move(events), outputs, device, op == OpType::BARRIER);
+  return c10::make_intrusive<DryWork>(getRank(), op, std::move(events), outputs, device, op == OpType::BARRIER,
+                                      receipts);
 }
 
 DryProcessGroup::WorkPtr DryProcessGroup::run(Collective kind, OpType op, const Tensors& inputs, const Tensors& outputs,
-                                              size_t bytes, const std::function<void()>& values) {
+                                              size_t bytes, const std::function<void()>& values,
+                                              const DryReceipts& receipts) {
   const c10::Device device = device_of(inputs, outputs);
   charge_buffers(device, kGroupItself);
-  const bool known = std::ranges::all_of(inputs, &values_known) && can_be_written_with_known(outputs);
+  const bool known =
+      receipts.empty() && std::ranges::all_of(inputs, &values_known) && can_be_written_with_known(outputs);
   if (known) values();
   for (const at::Tensor& output : outputs) set_values_known(output, known);
   const double us = simulator::topology().collective_us(kind, static_cast<double>(bytes), group_.shape);
@@ -178,15 +201,16 @@ DryProcessGroup::WorkPtr DryProcessGroup::run(Collective kind, OpType op, const 
                 .collective = kind,
                 .us = static_cast<float>(us),
                 .value = static_cast<int64_t>(bytes)},
-               op, device, outputs);
+               op, device, outputs, receipts);
 }
 
 DryProcessGroup::WorkPtr DryProcessGroup::transfer(OpType op, const Tensors& tensors, int peer) {
-  check_single(tensors);
+  if (!tensors.at(0).is_cpu()) check_single(tensors);  // this class also stands for Gloo
   check_root(peer, getSize(), op == OpType::SEND ? "send" : "recv");
   const c10::Device device = tensors[0].device();
   charge_buffers(device, peer);
   if (op != OpType::SEND) set_values_known(tensors[0], false);
+  const DryReceipts receipts = exchange(tensors[0], peer, op == OpType::SEND);
   const int ends[] = {global(getRank()), global(peer)};
   const double us = simulator::topology().collective_us(
       Collective::kPointToPoint, static_cast<double>(tensors[0].nbytes()), simulator::topology().shape_of(ends));
@@ -194,7 +218,47 @@ DryProcessGroup::WorkPtr DryProcessGroup::transfer(OpType op, const Tensors& ten
                 .collective = Collective::kPointToPoint,
                 .us = static_cast<float>(us),
                 .value = global(peer)},
-               op, device, tensors);
+               op, device, tensors, receipts);
+}
+
+DryReceipts DryProcessGroup::exchange(const at::Tensor& tensor, int peer, bool send) {
+  if (dry_courier() == nullptr) return {};
+  const int me = global(getRank()), other = global(peer);
+  const std::pair ends = send ? std::pair(me, other) : std::pair(other, me);
+  uint64_t number = 0;
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = !messages_.contains(ends);
+    number = messages_[ends]++;
+  }
+  if (first) dry_courier()->meet(other);
+  if (!is_carried(tensor)) return {};
+  const std::string message = fmt::format("{}:{}>{}:{}", name(), ends.first, ends.second, number);
+  if (!send) return {std::make_shared<DryReceipt>(tensor, other, message, /*shared=*/false)};
+  dry_courier()->post(message, known_bytes(tensor), /*shared=*/false);
+  return {};
+}
+
+DryReceipts DryProcessGroup::share_from(int root, const Tensors& tensors) {
+  DryReceipts receipts;
+  if (dry_courier() == nullptr) return receipts;
+  for (const at::Tensor& tensor : tensors) {
+    // Objects, sizes and seeds. Numbers with fractions are parameters as a rule: each owner broadcasts its own, and who
+    // waited for their values would need every owner to run.
+    if (!is_carried(tensor) || !at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) continue;
+    std::string message;
+    {
+      const std::lock_guard lock(mutex_);
+      message = fmt::format("{}:{}:{}", name(), global(0), shared_++);
+    }
+    if (root == getRank()) {
+      dry_courier()->post(message, known_bytes(tensor), /*shared=*/true);
+    } else {
+      receipts.push_back(std::make_shared<DryReceipt>(tensor, global(root), message, /*shared=*/true));
+    }
+  }
+  return receipts;
 }
 
 void DryProcessGroup::startCoalescing() {
@@ -207,7 +271,8 @@ DryProcessGroup::WorkPtr DryProcessGroup::endCoalescing() {
   coalescing_ = false;
   const c10::Device device = device_of({}, coalesced_outputs_);
   return c10::make_intrusive<DryWork>(getRank(), OpType::COALESCED, std::exchange(coalesced_, {}),
-                                      std::exchange(coalesced_outputs_, {}), device, false);
+                                      std::exchange(coalesced_outputs_, {}), device, false,
+                                      std::exchange(coalesced_receipts_, {}));
 }
 
 uint64_t DryProcessGroup::getSequenceNumberForGroup() {
@@ -238,7 +303,9 @@ void DryProcessGroup::reduce_values(const at::Tensor& tensor, const c10d::Reduce
 
 DryProcessGroup::WorkPtr DryProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   check_root(opts.rootRank, getSize(), "broadcast");
-  return run(Collective::kBroadcast, OpType::BROADCAST, tensors, tensors, bytes_of(tensors), [] {});
+  const DryReceipts receipts = share_from(static_cast<int>(opts.rootRank), tensors);
+  return run(
+      Collective::kBroadcast, OpType::BROADCAST, tensors, tensors, bytes_of(tensors), [] {}, receipts);
 }
 
 DryProcessGroup::WorkPtr DryProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
@@ -379,8 +446,10 @@ DryProcessGroup::WorkPtr DryProcessGroup::send(Tensors& tensors, int peer, int /
 }
 
 DryProcessGroup::WorkPtr DryProcessGroup::recv(Tensors& tensors, int peer, int /*tag*/) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!tensors.at(0).is_cpu(), "dry run: a CPU tensor received from rank ", global(peer),
-                              " holds values that only that rank knows; receive into an npu tensor");
+  TORCH_CHECK_NOT_IMPLEMENTED(!tensors.at(0).is_cpu() || dry_courier() != nullptr,
+                              "dry run: a CPU tensor received from rank ", global(peer),
+                              " holds values that only that rank knows; run the script with npu-plan, or receive into "
+                              "an npu tensor");
   return transfer(OpType::RECV, tensors, peer);
 }
 

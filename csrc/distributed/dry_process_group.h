@@ -11,11 +11,14 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "distributed/dry_exchange.h"
 #include "sim/timeline.h"
 #include "sim/topology.h"
 
@@ -35,10 +38,13 @@ class DryProcessGroup final : public c10d::Backend {
   using TensorLists = std::vector<Tensors>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  // `global_ranks[i]` is the global rank of member i; empty means 0 to size - 1.
+  // `global_ranks[i]` is the global rank of member i; empty means 0 to size - 1, until
+  // options() says otherwise, which is how Gloo's groups are told.
   DryProcessGroup(int rank, int size, std::string name, std::vector<int> global_ranks);
 
   const std::string getBackendName() const override { return "hccl"; }
+  // Name and members of a group that was made without them, for the messages of its members.
+  const c10::intrusive_ptr<Options>& options() const { return options_; }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
@@ -73,16 +79,23 @@ class DryProcessGroup final : public c10d::Backend {
 
  private:
   // Starts an operation of `bytes` and gives its work. If all of `inputs` are known, `values` computes the outputs from
-  // them on the host.
+  // them on the host, unless what they hold is told by other ranks (`receipts`).
   WorkPtr run(sim::Collective kind, c10d::OpType op, const Tensors& inputs, const Tensors& outputs, size_t bytes,
-              const std::function<void()>& values);
+              const std::function<void()>& values, const DryReceipts& receipts = {});
   WorkPtr transfer(c10d::OpType op, const Tensors& tensors, int peer);
-  WorkPtr start(sim::Action action, c10d::OpType op, c10::Device device, const Tensors& outputs);
+  WorkPtr start(sim::Action action, c10d::OpType op, c10::Device device, const Tensors& outputs,
+                const DryReceipts& receipts);
+  // Tells `peer` what is in `tensor`, or expects to be told.
+  DryReceipts exchange(const at::Tensor& tensor, int peer, bool send);
+  // The root publishes what is in those of `tensors` that hold whole numbers; others expect it.
+  DryReceipts share_from(int root, const Tensors& tensors);
   void reduce_values(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* function) const;
   // Counts buffers of two times `megabytes` on the card, once per `peer` (-1: the group itself).
   void charge_buffers(c10::Device device, int peer);
-  int global(int rank) const { return group_.ranks[static_cast<size_t>(rank)]; }
+  int global(int rank) const;
+  std::string name() const { return group_.name + options_->group_name; }
 
+  const c10::intrusive_ptr<Options> options_ = c10::make_intrusive<Options>("dry");
   DryGroup group_;
   uint32_t index_;
   std::mutex mutex_;  // guards what follows
@@ -91,6 +104,9 @@ class DryProcessGroup final : public c10d::Backend {
   bool coalescing_ = false;
   std::vector<uint32_t> coalesced_;
   Tensors coalesced_outputs_;
+  DryReceipts coalesced_receipts_;
+  std::map<std::pair<int, int>, uint64_t> messages_;  // sender, receiver (global) -> how many were sent
+  uint64_t shared_ = 0;                               // how many tensors roots have published
 };
 
 }  // namespace cann::hccl

@@ -139,6 +139,7 @@ void bind_distributed(py::module_& m) {
   py::class_<DryProcessGroup, c10::intrusive_ptr<DryProcessGroup>, c10d::Backend>(c10d, "DryProcessGroup")
       .def(py::init<int, int, std::string, std::vector<int>>(), py::arg("rank"), py::arg("size"), py::arg("name"),
            py::arg("global_ranks"))
+      .def_property_readonly("options", &DryProcessGroup::options)
       .def("_set_default_timeout", &DryProcessGroup::setTimeout, py::arg("timeout"));
 
   c10d.def(

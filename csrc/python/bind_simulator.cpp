@@ -12,11 +12,14 @@
 #include <unordered_map>
 #include <vector>
 
+#include "distributed/dry_exchange.h"
 #include "distributed/dry_process_group.h"
 #include "python/bindings.h"
 #include "runtime/dry_run.h"
 #include "runtime/simulator.h"
+#include "runtime/workspaces.h"
 #include "sim/server.h"
+#include "sim/shared_links.h"
 
 namespace cann::python {
 namespace {
@@ -78,6 +81,14 @@ uint32_t current_site() {
   return sites().current();
 }
 
+// As what PyTorch's own bindings hand on to Python.
+[[noreturn]] void rethrow(py::error_already_set& error) {
+  python_error raised;
+  error.restore();
+  raised.persist();
+  throw raised;
+}
+
 // ---- what nobody knows --------------------------------------------------------------------------------------------
 
 py::object& unknown_callback() {
@@ -94,12 +105,48 @@ std::optional<double> ask_python(const UnknownRead& read) {
         unknown_callback()(kKinds[read.kind], read.op, shape, c10::toString(read.tensor.scalar_type()));
     return answer.is_none() ? std::nullopt : std::optional(answer.cast<double>());
   } catch (py::error_already_set& error) {
-    python_error raised;
-    error.restore();
-    raised.persist();
-    throw raised;
+    rethrow(error);
   }
 }
+
+// ---- what ranks tell each other -----------------------------------------------------------------------------------
+
+// A Python object with the methods of hccl::DryCourier; a message that nobody knows is None.
+class PythonCourier final : public hccl::DryCourier {
+ public:
+  explicit PythonCourier(py::object courier) : courier_(std::move(courier)) {}
+
+  void meet(int peer) override {
+    call([&] { courier_.attr("meet")(peer); });
+  }
+  void post(const std::string& message, const std::optional<std::string>& bytes, bool shared) override {
+    call([&] {
+      const py::object content = bytes ? py::object(py::bytes(*bytes)) : py::object(py::none());
+      courier_.attr("post")(message, content, shared);
+    });
+  }
+  std::optional<std::string> fetch(int peer, const std::string& message, bool shared) override {
+    std::optional<std::string> bytes;
+    call([&] {
+      const py::object content = courier_.attr("fetch")(peer, message, shared);
+      if (!content.is_none()) bytes = content.cast<std::string>();
+    });
+    return bytes;
+  }
+
+ private:
+  template <class F>
+  static void call(const F& body) {
+    const py::gil_scoped_acquire gil;
+    try {
+      body();
+    } catch (py::error_already_set& error) {
+      rethrow(error);
+    }
+  }
+
+  py::object courier_;
+};
 
 // ---- conversions --------------------------------------------------------------------------------------------------
 
@@ -160,19 +207,25 @@ py::list groups() {
   return all;
 }
 
-// Each rank: (global rank, actions, names of groups, members of each group among the ranks of this call).
-using ReplayInput = std::tuple<int, py::bytes, std::vector<std::string>, std::vector<std::vector<int>>>;
+// Each rank: (global rank, actions, names of groups, members of each group among the ranks of this call,
+// network_share() of each group).
+using ReplayInput =
+    std::tuple<int, py::bytes, std::vector<std::string>, std::vector<std::vector<int>>, std::vector<double>>;
 
 py::list replay(const std::vector<ReplayInput>& inputs) {
   std::vector<std::vector<sim::Action>> actions;
   std::vector<sim::RankTrace> traces;
-  for (const auto& [rank, data, names, members] : inputs) actions.push_back(to_actions(data));
+  std::vector<std::vector<double>> shares;
+  for (const auto& [rank, data, names, members, network] : inputs) {
+    actions.push_back(to_actions(data));
+    shares.push_back(network);
+  }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto& [rank, data, names, members] = inputs[i];
+    const auto& [rank, data, names, members, network] = inputs[i];
     traces.push_back({.rank = rank, .actions = actions[i], .groups = names, .members = members});
   }
   py::list results;
-  for (const sim::RankResult& result : sim::replay(traces)) {
+  for (const sim::RankResult& result : sim::replay(traces, simulator::topology(), shares)) {
     py::list marks;
     for (size_t i = 0; i < result.marks.size(); ++i) {
       marks.append(py::make_tuple(result.marks[i].first, result.marks[i].second, to_dict(result.spent_at_mark[i])));
@@ -232,7 +285,24 @@ void bind_sites_and_values(py::module_& m) {
     set_unknown_handler(callback.is_none() ? nullptr : &ask_python);
     unknown_callback() = std::move(callback);
   });
+  m.def(
+      "workspace",
+      [](c10::DeviceIndex device) {
+        const sim::Workspace held = workspaces::reserved(device);
+        return py::make_tuple(held.bytes, held.low, held.high);
+      },
+      py::arg("device"), "Bytes of the buffer for operators' workspaces, and the range of the estimate.");
+  m.def(
+      "network_share",
+      [](const std::vector<int>& ranks) {
+        return sim::network_share(simulator::topology(), simulator::topology().shape_of(ranks));
+      },
+      py::arg("ranks"), "Share of the time of a collective among these ranks in which bytes are between servers.");
   m.def("values_known", &values_known, py::arg("tensor"));
+  m.def(
+      "set_courier",
+      [](py::object courier) { hccl::set_dry_courier(std::make_unique<PythonCourier>(std::move(courier))); },
+      py::arg("courier"), "An object with meet(peer), post(message, bytes, shared) and fetch(peer, message, shared).");
 }
 
 }  // namespace

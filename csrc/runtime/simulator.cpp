@@ -8,8 +8,10 @@
 
 #include "runtime/device.h"
 #include "runtime/device_heaps.h"
+#include "runtime/dry_run.h"
 #include "runtime/sanitizer.h"
 #include "runtime/stream.h"
+#include "runtime/workspaces.h"
 #include "sim/env.h"
 #include "sim/server.h"
 
@@ -262,14 +264,16 @@ void Observation::result(const at::Tensor& tensor) {
 sim::Cost Observation::cost() const {
   std::vector<sim::TensorDesc> inputs, outputs;
   for (const Seen& seen : seen_) (seen.output ? outputs : inputs).push_back(describe(*seen.tensor));
-  return costs().cost({.name = base_name(name_),
-                       .inputs = inputs,
-                       .outputs = outputs,
-                       .pointwise = pointwise_,
-                       .density = density_,
-                       .layout = layout_,
-                       .heads = heads_,
-                       .world = world_});
+  const sim::OperatorDesc op{.name = base_name(name_),
+                             .inputs = inputs,
+                             .outputs = outputs,
+                             .pointwise = pointwise_,
+                             .density = density_,
+                             .layout = layout_,
+                             .heads = heads_,
+                             .world = world_};
+  if (dry_run() && device_ >= 0) workspaces::reserve(op, device_);
+  return costs().cost(op);
 }
 
 void Observation::report_to_sanitizer() const {

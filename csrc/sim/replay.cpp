@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/shared_links.h"
 #include "sim/timeline.h"
 
 namespace cann::sim {
@@ -23,6 +24,7 @@ struct Arrival {
 
 struct RankState {
   RankClock clock;
+  NetworkCard network;
   size_t next = 0;
   std::vector<std::optional<EventTime>> events;
   std::vector<uint64_t> collectives;                                // per group, how many were started
@@ -32,8 +34,10 @@ struct RankState {
 
 class Replay {
  public:
-  explicit Replay(std::span<const RankTrace> traces)
-      : traces_(traces), states_(traces.size()), results_(traces.size()) {
+  // `topology` nullptr: nothing is shared.
+  explicit Replay(std::span<const RankTrace> traces, const Topology* topology = nullptr,
+                  std::span<const std::vector<double>> shares = {})
+      : traces_(traces), topology_(topology), shares_(shares), states_(traces.size()), results_(traces.size()) {
     for (size_t i = 0; i < traces.size(); ++i) {
       index_of_[traces[i].rank] = i;
       states_[i].collectives.resize(traces[i].groups.size());
@@ -140,6 +144,7 @@ class Replay {
       start = std::max({start, arrival.time, lane_of(arrival)});
       us = std::max(us, arrival.us);
     }
+    us = share_network(arrivals, start, us);
     for (const Arrival& arrival : arrivals) {
       const Action& action = traces_[arrival.rank].actions[arrival.action];
       lane_of(arrival) = start + us;
@@ -148,6 +153,30 @@ class Replay {
       results_[arrival.rank].end[arrival.action] = start + us;
     }
     arrivals.clear();
+  }
+
+  // What the transfer takes beside those that need the same network cards.
+  double share_network(const std::vector<Arrival>& arrivals, double start, double us) {
+    if (topology_ == nullptr) return us;
+    double delay = 0;
+    for (const Arrival& arrival : arrivals) {
+      const auto [needed, direction] = network_of(arrival, us);
+      delay = std::max(delay, states_[arrival.rank].network.delay(start, needed, direction));
+    }
+    for (const Arrival& arrival : arrivals) {
+      const auto [needed, direction] = network_of(arrival, us);
+      if (needed > 0) states_[arrival.rank].network.take(start, start + needed + delay, direction);
+    }
+    return us + delay;
+  }
+
+  // For how long of `us` a rank's network card is needed, and in which direction.
+  std::pair<double, NetworkCard::Direction> network_of(const Arrival& arrival, double us) const {
+    const Action& action = traces_[arrival.rank].actions[arrival.action];
+    if (action.kind == Action::kCollective) return {us * shares_[arrival.rank][action.what], NetworkCard::kBoth};
+    const int here = traces_[arrival.rank].rank, there = static_cast<int>(action.value);
+    const bool away = topology_->domain_of(here) != topology_->domain_of(there);
+    return {away ? us : 0, action.kind == Action::kSend ? NetworkCard::kOut : NetworkCard::kIn};
   }
 
   double& lane_of(const Arrival& arrival) {
@@ -166,6 +195,8 @@ class Replay {
   }
 
   std::span<const RankTrace> traces_;
+  const Topology* topology_;
+  std::span<const std::vector<double>> shares_;
   std::vector<RankState> states_;
   std::vector<RankResult> results_;
   std::map<int, size_t> index_of_;
@@ -176,5 +207,10 @@ class Replay {
 }  // namespace
 
 std::vector<RankResult> replay(std::span<const RankTrace> ranks) { return Replay(ranks).run(); }
+
+std::vector<RankResult> replay(std::span<const RankTrace> ranks, const Topology& topology,
+                               std::span<const std::vector<double>> shares) {
+  return Replay(ranks, &topology, shares).run();
+}
 
 }  // namespace cann::sim

@@ -145,11 +145,31 @@ def test_ddp_on_512_ranks(npu_plan, tmp_path: Path) -> None:
     assert any(entry["kind"] == "assume" for entry in report["assumptions"])
 
 
-def test_ranks_that_differ_are_refused(npu_plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ddp_finds_that_ranks_have_other_parameters(npu_plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its constructor compares the shapes that rank 0 broadcasts, which the mirror is told."""
     monkeypatch.setenv("UNEVEN", "1")
     done = npu_plan("run", "--nproc-per-node", "4", script=_DDP)
     assert done.returncode == 1
+    assert "rank 3, which should do what rank 0 does, failed" in done.stderr
+    assert "appears not to match sizes" in done.stderr
+
+
+_UNEVEN = """
+    import os, torch, torch_npu, torch.distributed as dist
+    dist.init_process_group("hccl")
+    torch.npu.set_device(int(os.environ["LOCAL_RANK"]))
+    m = torch.nn.Linear(64, 64).npu()
+    o = torch.optim.SGD(m.parameters(), lr=0.1)
+    m(torch.randn(8, 64, device="npu")).mean().backward(); o.step()
+    dist.all_reduce(torch.zeros(64 + dist.get_rank(), device="npu"))
+    """
+
+
+def test_ranks_that_differ_are_refused(npu_plan) -> None:
+    done = npu_plan("run", "--nproc-per-node", "4", script=_UNEVEN)
+    assert done.returncode == 1
     assert "one rank cannot stand for the others" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_pipeline_stages_are_found_and_wait_for_each_other(npu_plan, tmp_path: Path) -> None:
@@ -163,3 +183,124 @@ def test_pipeline_stages_are_found_and_wait_for_each_other(npu_plan, tmp_path: P
     assert ranks[0]["memory"]["activations"] > ranks[3]["memory"]["activations"]
     for rank in ranks:  # micro-batches add to the gradients that are there
         assert 0 < max(gradients for *_, gradients in rank["memory_curve"]) <= rank["memory"]["gradients"]
+
+
+_SCHEDULES = """
+    import os, sys, torch, torch_npu, torch.distributed as dist
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+    dist.init_process_group("hccl")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    device = torch.device("npu", int(os.environ["LOCAL_RANK"]))
+    torch.npu.set_device(device)
+    kind, micro, width = sys.argv[1], int(sys.argv[2]), 4096
+    def stage(index, stages):
+        layers = [torch.nn.Linear(width, width, bias=False) for _ in range(4)]
+        return PipelineStage(torch.nn.Sequential(*layers).to(device, torch.bfloat16), index, stages, device)
+    loss = lambda y, t: (y - t).float().pow(2).mean()
+    if kind == "interleaved":
+        stages = [stage(rank + world * chunk, 2 * world) for chunk in range(2)]
+        schedule = ScheduleInterleaved1F1B(stages, micro, loss_fn=loss)
+    else:
+        stages = [stage(rank, world)]
+        schedule = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[kind](stages[0], micro, loss_fn=loss)
+    o = torch.optim.SGD([p for s in stages for p in s.submod.parameters()], lr=0.1)
+    for _ in range(5):
+        x = torch.randn(micro * 4096, width, device=device, dtype=torch.bfloat16)
+        schedule.step(*((x,) if rank == 0 else ()), **({"target": x} if rank == world - 1 else {}))
+        o.step(); o.zero_grad()
+    """
+
+
+@pytest.mark.parametrize(("kind", "ranks", "micro"), [("gpipe", 2, 4), ("1f1b", 4, 8), ("interleaved", 2, 4)])
+def test_schedules_of_torch_pipelining(npu_plan, tmp_path: Path, kind: str, ranks: int, micro: int) -> None:
+    """The stages tell each other the shapes of what they will send, and wait for each other about as the formula says."""
+    done = npu_plan(
+        "run",
+        "--nproc-per-node",
+        str(ranks),
+        "--steps",
+        "2",
+        "--json",
+        "r.json",
+        script=_SCHEDULES,
+        after=(kind, str(micro)),
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert [rank["rank"] for rank in report["ranks"]] == list(range(ranks))
+    pipeline = report["pipeline"]
+    work = micro * (2 if kind == "interleaved" else 1)
+    assert (pipeline["ranks"], pipeline["micro_batches"]) == (ranks, micro)
+    assert pipeline["bubble_by_formula"] == pytest.approx((ranks - 1) / (work + ranks - 1))
+    # Transfers take time, and the last stage has the loss to compute.
+    assert pipeline["bubble"] == pytest.approx(pipeline["bubble_by_formula"], rel=0.4)
+    assert f"{pipeline['bubble_by_formula']:.1%}" in done.stdout
+
+
+_TELLING = """
+    import sys, torch, torch_npu, torch.distributed as dist
+    dist.init_process_group("cpu:gloo,npu:hccl")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.npu.set_device(rank)
+    seed = torch.tensor([7 * rank + 3]).npu()
+    dist.broadcast(seed, 1)
+    assert seed.item() == 10
+    box = [{"from": rank} if rank == 2 else None]
+    dist.broadcast_object_list(box, 2)
+    assert box[0] == {"from": 2}
+    mine, theirs = torch.tensor([rank]).npu(), torch.zeros(1, dtype=torch.long).npu()
+    received, sent = dist.irecv(theirs, (rank - 1) % world), dist.isend(mine, (rank + 1) % world)
+    received.wait(); sent.wait()
+    assert theirs.item() == (rank - 1) % world
+    pair = dist.new_group([1, 2], backend="gloo")
+    if rank == 1: dist.send(torch.arange(3.0), 2, group=pair)
+    if rank == 2:
+        dist.recv(host := torch.zeros(3), 1, group=pair)
+        assert host.tolist() == [0, 1, 2]
+    if "hang" in sys.argv and rank < 2: dist.recv(theirs, 1 - rank)
+    if "never" in sys.argv and rank == 2: dist.recv(host, 1, group=pair)
+    m = torch.nn.Linear(4, 4).npu()
+    o = torch.optim.SGD(m.parameters(), lr=0.1)
+    m(torch.ones(4, 4).npu()).sum().backward(); o.step()
+    """
+
+
+def test_ranks_tell_each_other_what_they_know(npu_plan) -> None:
+    """Broadcast from a root, objects, a ring of receives posted before the sends, and CPU tensors of a group of two."""
+    done = npu_plan("run", "--nproc-per-node", "3", script=_TELLING)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "message"), [("hang", "wait for each other for ever"), ("never", "which never sends it")]
+)
+def test_a_message_that_never_comes_is_named(npu_plan, how: str, message: str) -> None:
+    done = npu_plan("run", "--nproc-per-node", "3", script=_TELLING, after=(how,))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+_ZERO = """
+    import os, torch, torch_npu, torch.distributed as dist
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    dist.init_process_group("hccl")
+    torch.npu.set_device(int(os.environ["LOCAL_RANK"]))
+    widths = [512, 1536, 512, 256, 1024]
+    m = DDP(torch.nn.Sequential(*[torch.nn.Linear(a, b) for a, b in zip(widths, widths[1:])]).npu())
+    o = ZeroRedundancyOptimizer(m.parameters(), torch.optim.AdamW, lr=1e-4)
+    for _ in range(4):
+        m(torch.randn(64, 512, device="npu")).mean().backward(); o.step(); o.zero_grad()
+    """
+
+
+def test_owners_of_different_parameters_are_reported_together(npu_plan, tmp_path: Path) -> None:
+    """With ZeRO-1 ranks update parameters of their own, between collectives that are the same."""
+    done = npu_plan("run", "--nproc-per-node", "4", "--json", "r.json", script=_ZERO)
+    assert done.returncode == 0, done.stderr
+    assert "rank 3 issues the same collectives as rank 0, with other operators in between" in done.stdout
+    report = json.loads((tmp_path / "r.json").read_text())
+    first, second = report["ranks"]
+    assert (first["rank"], second["rank"]) == (0, 3)
+    assert first["memory"]["optimizer"] != second["memory"]["optimizer"]

@@ -4,7 +4,7 @@ A script runs dry (its npu tensors have no memory, its operators do no arithmeti
 device's cost model says how long a step takes, what fills HBM and how much communication is exposed.
 
 Layers, each using those before it: ``values`` (what a dry run does not know), ``script`` (one rank, one process),
-``ranks`` (several ranks, one after another or side by side), ``analysis`` (times and memory out of their traces),
+``exchange`` (what ranks tell each other), ``ranks`` (several ranks side by side), ``analysis`` (times and memory out of their traces),
 ``report``, ``charts``, ``html`` and ``perfetto`` (what is shown), ``cli``. ``reference``, ``estimate`` and ``search`` run a
 transformer program of their own in place of a script.
 """

@@ -74,7 +74,8 @@ def place(traces: list[Trace]) -> list[RankTimes]:
     for trace in traces:
         names = [f"{name}:{members[0]}:{members[-1]}:{len(members)}" for name, members in trace.groups]
         members = [[rank for rank in group if rank in ranks] for _, group in trace.groups]
-        inputs.append((trace.rank, trace.actions, names, members))
+        shares = [_sim.network_share(group) for _, group in trace.groups]
+        inputs.append((trace.rank, trace.actions, names, members, shares))
     try:
         results = _sim.replay(inputs)
     except RuntimeError as error:
@@ -180,10 +181,45 @@ def summarize(traces: list[Trace], calibration: Calibration, tokens_per_step: in
         "ranks": [_rank(times) for times in placed],
         "assumptions": [dict(entry, rank=trace.rank) for trace in traces for entry in trace.assumptions],
     }
+    if pipeline := _pipeline(placed):
+        report["pipeline"] = pipeline
+        report["notes"] = [_sentence(pipeline)]
     if tokens_per_step and seconds:
         report["tokens_per_second"] = tokens_per_step / seconds
         report["tokens_per_second_and_npu"] = tokens_per_step / seconds / world
     return report
+
+
+# Schedules that compute a stage's whole backward at once, and run its chunks one after another.
+_FILL_AND_DRAIN = {"ScheduleGPipe", "Schedule1F1B", "ScheduleInterleaved1F1B", "ScheduleLoopedBFS"}
+
+
+def _pipeline(placed: list[RankTimes]) -> dict[str, Any] | None:
+    """The bubble of a schedule of torch.distributed.pipelining, as a share of the step: (p - 1) / (v m + p - 1) with p ranks
+    of v chunks and m micro-batches (Narayanan et al., 2021), which takes all stages to be equal and transfers to be free;
+    and the share in which ranks wait for others here, in the mean."""
+    schedule = placed[0].trace.schedule
+    if schedule is None:
+        return None
+    waiting = [times.step_spent()["late_rank"] / times.step_us for times in placed if times.step_us > 0]
+    p, work = schedule.ranks, schedule.chunks * schedule.micro_batches
+    return {
+        "schedule": schedule.name,
+        "ranks": p,
+        "chunks": schedule.chunks,
+        "micro_batches": schedule.micro_batches,
+        "bubble_by_formula": (p - 1) / (work + p - 1) if schedule.name in _FILL_AND_DRAIN else None,
+        "bubble": sum(waiting) / len(waiting) if waiting else 0.0,
+    }
+
+
+def _sentence(pipeline: dict[str, Any]) -> str:
+    formula = pipeline["bubble_by_formula"]
+    return (
+        f"{pipeline['schedule']} of {pipeline['ranks']} ranks x {pipeline['chunks']} stages, "
+        f"{pipeline['micro_batches']} micro-batches: ranks wait for others {pipeline['bubble']:.1%} of the step"
+        + (f"; equal stages and free transfers would give {formula:.1%}." if formula is not None else ".")
+    )
 
 
 def _rank(times: RankTimes) -> dict[str, Any]:
@@ -205,6 +241,8 @@ def _rank(times: RankTimes) -> dict[str, Any]:
             "optimizer": memory.optimizer,
             "activations": memory.activations,
             "communication_and_context": memory.outside,
+            "workspace": memory.workspace,
+            "workspace_range": memory.workspace_range,
         },
         "memory_curve": memory_curve(times),
         "failure": times.trace.failure,

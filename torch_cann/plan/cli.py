@@ -12,8 +12,9 @@ import torch
 from torch_cann import _C
 from torch_cann.plan import analysis, calibration, explain, html, perfetto, report, shapes, tables
 from torch_cann.plan.errors import PlanError
+from torch_cann.plan.exchange import PostOffice
 from torch_cann.plan.layout import Layout
-from torch_cann.plan.ranks import difference, discover, mirror_of, run_ranks
+from torch_cann.plan.ranks import difference, discover, mirror_of, run_mirror
 from torch_cann.plan.script import Job, Trace
 
 _DOES_NOT_FIT = 3
@@ -163,7 +164,9 @@ def _search(arguments: argparse.Namespace) -> int:
     found, possible = search.search(model, base, arguments.npus, factor, arguments.limit, capacity)
     tokens = base.global_batch * base.sequence
     best = {id(candidate) for candidate in search.frontier(found)}
-    print(f"{len(found)} of {possible} layouts of {arguments.npus} x {arguments.soc}; * is on the frontier of time and memory")
+    print(
+        f"{len(found)} of {possible} layouts of {arguments.npus} x {arguments.soc}; * is on the frontier of time and memory"
+    )
     for candidate in found[:20]:
         mark = "*" if id(candidate) in best else " "
         fits = "" if candidate.fits else "  does not fit"
@@ -228,21 +231,29 @@ def _failures(traces: list[Trace]) -> str | None:
     return None
 
 
-def _check_mirror(job: Job, traces: list[Trace]) -> str | None:
-    """What to print about symmetry; raises PlanError when the ranks left out do something else."""
-    rank = mirror_of(job, traces)
-    if rank is None:
-        return None
-    second = run_ranks(job, [rank], quiet=True)[0]
+def _check_mirror(job: Job, traces: list[Trace], office: PostOffice) -> tuple[str | None, list[Trace]]:
+    """What to print about symmetry, and the traces to report: a rank that takes part in the same communication but works
+    differently in between is one of them. Raises PlanError when the ranks left out do something else."""
+    mirror = mirror_of(job, traces)
+    if mirror is None:
+        return None, traces
+    rank, like = mirror
+    second = run_mirror(job, rank, office.told[like.rank])
     if second.failure:
-        raise PlanError(f"rank {rank}, which should do what rank {traces[0].rank} does, failed: {second.failure}")
+        raise PlanError(f"rank {rank}, which should do what rank {like.rank} does, failed: {second.failure}")
     reasons = [difference(trace, second) for trace in traces]
-    if None not in reasons:
-        raise PlanError(
-            f"one rank cannot stand for the others: {reasons[0]}. Pass --no-mirror-check to report it all the same"
+    if None in reasons:
+        same = traces[reasons.index(None)].rank
+        return f"Mirror check: rank {rank} issues the same operators and collectives as rank {same}.", traces
+    if difference(like, second, only_communication=True) is None:
+        sentence = (
+            f"Mirror check: rank {rank} issues the same collectives as rank {like.rank}, with other operators in between "
+            f"({difference(like, second)}), so it is in the report too; ranks that are not are taken to be like these."
         )
-    like = traces[reasons.index(None)].rank
-    return f"Mirror check: rank {rank} issues the same operators and collectives as rank {like}."
+        return sentence, [*traces, second]
+    raise PlanError(
+        f"one rank cannot stand for the others: {reasons[0]}. Pass --no-mirror-check to report it all the same"
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -257,13 +268,13 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     _check_world(job)
     _C._sim.soc(arguments.soc)
-    traces = discover(job)
+    traces, office = discover(job)
     if failure := _failures(traces):
         raise PlanError(failure)
     full = [trace for trace in traces if trace.out_of_memory]
     mirror = None
     if not full and job.world_size > 1 and not arguments.no_mirror_check:
-        mirror = _check_mirror(job, traces)
+        mirror, traces = _check_mirror(job, traces, office)
     summary = analysis.summarize(
         traces, calibration.given(arguments.calibration), arguments.tokens_per_step, job.world_size
     )

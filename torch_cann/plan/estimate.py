@@ -88,7 +88,7 @@ def _run_stage(model: Model, layout: Layout, index: int) -> StageResult:
     gc.collect()
     torch.npu.empty_cache()
     _sim.reset()
-    before = torch.npu.mem_get_info()[0]
+    before = torch.npu.mem_get_info()[0] + _sim.workspace(0)[0]
     torch.npu.reset_peak_memory_stats()
     stage = Stage(model, layout, index)
     parameters = sum(w.value.nbytes for w in stage.weights)
@@ -125,7 +125,7 @@ def _run_stage(model: Model, layout: Layout, index: int) -> StageResult:
     reduction, gathering, update = _end_of_step(stage, layout, backward[0], forward[0])
     peak = torch.npu.max_memory_reserved()
     allocated = torch.npu.max_memory_allocated()
-    outside = before - torch.npu.mem_get_info()[0] - torch.npu.memory_reserved()
+    outside = before - torch.npu.mem_get_info()[0] - _sim.workspace(0)[0] - torch.npu.memory_reserved()
     result = StageResult(
         stage=index,
         layers=layout.layers_of(index, model),

@@ -1,17 +1,22 @@
-"""The ranks that differ: one process each, found by following who sends to whom, and checked against a second member."""
+"""The ranks that differ: one process each, found by following who talks to whom, and checked against a second member."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 import tempfile
 import traceback
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import numpy as np
 
 from torch_cann.plan.errors import PlanError
+from torch_cann.plan.exchange import Courier, PostOffice, Replay
 from torch_cann.plan.script import Job, Trace, run
 
 # sim::Action
@@ -39,20 +44,22 @@ def actions(trace: Trace) -> np.ndarray:
     return np.frombuffer(trace.actions, dtype=ACTION)
 
 
-def peers(trace: Trace) -> set[int]:
-    """Global ranks that this rank sends to or receives from."""
-    table = actions(trace)
-    return {int(rank) for rank in np.unique(table["value"][np.isin(table["kind"], (SEND, RECEIVE))])}
+@dataclass
+class _Process:
+    rank: int
+    pid: int
+    pipe: Connection
+    path: Path  # where it leaves its trace
 
 
-def _child(job: Job, rank: int, path: Path, quiet: bool) -> None:
+def _child(job: Job, rank: int, path: Path, quiet: bool, pipe: Connection) -> None:
     """The forked process: never returns."""
     code = 0
     try:
         if quiet:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)
-        path.write_bytes(pickle.dumps(run(job, rank)))
+        path.write_bytes(pickle.dumps(run(job, rank, Courier(pipe))))
     except PlanError as error:
         path.write_bytes(pickle.dumps(error))
     except BaseException:
@@ -63,91 +70,105 @@ def _child(job: Job, rank: int, path: Path, quiet: bool) -> None:
     os._exit(code)
 
 
-def _start(job: Job, rank: int, folder: Path, quiet: bool) -> tuple[int, Path]:
-    path = folder / f"rank{rank}"
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        _child(job, rank, path, quiet)
-    return pid, path
+class _Pool:
+    """Ranks of ``job``, each in a process forked from this one; as many compute at once as there are processors, while
+    those that wait for a message of another do not count. Output of all but the first rank is dropped."""
+
+    def __init__(self, job: Job, office: PostOffice | Replay, first: int, quiet: bool, folder: Path) -> None:
+        self._job, self._office, self._first, self._quiet, self._folder = job, office, first, quiet, folder
+        self._running: dict[Connection, _Process] = {}
+        self._started: set[int] = set()
+        self.done: dict[int, Trace] = {}
+
+    def run(self) -> None:
+        """Runs the first rank and all that it turns out to need; ends early when one of them fails.
+
+        Raises PlanError when ranks wait for each other for ever.
+        """
+        try:
+            while not any(trace.failure for trace in self.done.values()):
+                waiting = sorted(({self._first} | self._office.met) - self._started)
+                idle = (os.cpu_count() or 1) - len(self._running) + len(self._office.blocked())
+                for rank in waiting[: max(0, idle)]:
+                    self._start(rank)
+                if not self._running:
+                    return
+                if len(self._office.blocked()) == len(self._running):
+                    raise PlanError(f"the ranks wait for each other for ever: {self._office.waits()}")
+                for pipe in wait(list(self._running)):
+                    self._serve(pipe)
+        finally:
+            for process in self._running.values():
+                os.kill(process.pid, signal.SIGKILL)
+                os.waitpid(process.pid, 0)
+
+    def _start(self, rank: int) -> None:
+        self._started.add(rank)
+        mine, theirs = Pipe()
+        path = self._folder / f"rank{rank}"
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            for pipe in (mine, *self._running):  # else nobody would notice that this process has died
+                pipe.close()
+            _child(self._job, rank, path, self._quiet or rank != self._first, theirs)
+        theirs.close()
+        self._running[mine] = _Process(rank, pid, mine, path)
+
+    def _serve(self, pipe: Connection) -> None:
+        process = self._running[pipe]
+        try:
+            self._office.handle(process.rank, pipe, pipe.recv())
+        except EOFError:
+            del self._running[pipe]
+            self.done[process.rank] = _finish(process)
+            self._office.ended(process.rank)
 
 
-def _finish(pid: int, path: Path, rank: int) -> Trace:
-    _, status = os.waitpid(pid, 0)
-    if status != 0 or not path.exists():
+def _finish(process: _Process) -> Trace:
+    process.pipe.close()
+    _, status = os.waitpid(process.pid, 0)
+    if status != 0 or not process.path.exists():
         code = os.waitstatus_to_exitcode(status)
         how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-        raise PlanError(f"the process that ran rank {rank} {how}")
-    result = pickle.loads(path.read_bytes())
+        raise PlanError(f"the process that ran rank {process.rank} {how}")
+    result = pickle.loads(process.path.read_bytes())
     if isinstance(result, PlanError):
         raise result
     return result
 
 
-def run_ranks(job: Job, wanted: list[int], *, quiet: bool = True, parallel: int | None = None) -> list[Trace]:
-    """Runs the given ranks, each in a process forked from this one, a few at a time. Output of all but rank 0 is
-    dropped when ``quiet``.
+def discover(job: Job, first: int = 0) -> tuple[list[Trace], PostOffice]:
+    """Traces of ``first`` and of every rank that it reaches through sends, receives and values that others know: one per
+    pipeline stage. With a failure, only that rank's and the first's, if it is done.
 
     Must be called before this process has initialised the device.
     """
-    limit = parallel or max(1, os.cpu_count() or 1)
-    traces = []
+    office = PostOffice()
     with tempfile.TemporaryDirectory(prefix="npu-plan-") as name:
-        running: list[tuple[int, Path, int]] = []
-        for rank in wanted:
-            if len(running) >= limit:
-                pid, path, which = running.pop(0)
-                traces.append(_finish(pid, path, which))
-            running.append((*_start(job, rank, Path(name), quiet and rank != wanted[0]), rank))
-        for pid, path, which in running:
-            traces.append(_finish(pid, path, which))
-    return traces
+        pool = _Pool(job, office, first, False, Path(name))
+        pool.run()
+    traces = [pool.done[rank] for rank in sorted(pool.done)]
+    if failed := [trace for trace in traces if trace.failure]:
+        traces = [trace for trace in traces if trace is failed[0] or trace.rank == first]
+    return traces, office
 
 
-def discover(job: Job, first: int = 0) -> list[Trace]:
-    """Traces of ``first`` and of every rank that it reaches through sends and receives: one per pipeline stage.
-
-    Each rank names its neighbours only once it has run, so idle processors run the ranks that would follow at the same
-    distance; those that turn out not to be reached are dropped.
-    """
-    done: dict[int, Trace] = {}
-    reached, wanted = {first}, [first]
-    while wanted:
-        for trace in run_ranks(job, wanted, quiet=bool(done)):
-            done[trace.rank] = trace
-            if trace.failure and trace.rank in reached:
-                return [done[first], trace] if trace.rank != first else [trace]
-        reached = _closure(done, first)
-        wanted = sorted(reached - done.keys())
-        wanted += _guesses(wanted, reached, done, job)
-    return [done[rank] for rank in sorted(reached)]
-
-
-def _closure(done: dict[int, Trace], first: int) -> set[int]:
-    reached, open_ranks = set(), [first]
-    while open_ranks:
-        rank = open_ranks.pop()
-        if rank not in reached:
-            reached.add(rank)
-            open_ranks += peers(done[rank]) if rank in done else ()
-    return reached
-
-
-def _guesses(wanted: list[int], reached: set[int], done: dict[int, Trace], job: Job) -> list[int]:
-    room = (os.cpu_count() or 1) - len(wanted)
-    if not wanted or room <= 0:
-        return []
-    stride = wanted[-1] - max((rank for rank in reached if rank < wanted[-1]), default=wanted[-1])
-    following = (wanted[-1] + stride * i for i in range(1, room + 1))
-    return [rank for rank in following if stride and rank < job.world_size and rank not in done]
+def run_mirror(job: Job, rank: int, told: list[bytes | None]) -> Trace:
+    """``rank`` alone, which learns from others what the rank it mirrors was ``told``."""
+    with tempfile.TemporaryDirectory(prefix="npu-plan-") as name:
+        pool = _Pool(job, Replay(told), rank, True, Path(name))
+        pool.run()
+    return pool.done[rank]
 
 
 # ---- is one rank like another? --------------------------------------------------------------------------------------
 
 
-def mirror_of(job: Job, traces: list[Trace]) -> int | None:
-    """A rank that should do what one of ``traces`` does: of the first one's collectives, else the last; None if alone."""
+def mirror_of(job: Job, traces: list[Trace]) -> tuple[int, Trace] | None:
+    """A rank and what it should do: a member of the first one's collectives, else the last rank of all, as the last of
+    ``traces``. None if all ranks were run."""
     taken = {trace.rank for trace in traces}
     first = traces[0]
     used = set(np.unique(actions(first)["what"][actions(first)["kind"] == COLLECTIVE]).tolist())
@@ -155,8 +176,8 @@ def mirror_of(job: Job, traces: list[Trace]) -> int | None:
         others = [rank for rank in first.groups[index][1] if rank not in taken]
         # The last member differs most: other server, other end of every group.
         if others and len(first.groups[index][1]) > 1:
-            return others[-1]
-    return job.world_size - 1 if job.world_size > 1 and job.world_size - 1 not in taken else None
+            return others[-1], first
+    return (job.world_size - 1, traces[-1]) if job.world_size - 1 not in taken else None
 
 
 def signature(trace: Trace) -> list[tuple]:
@@ -175,9 +196,16 @@ def signature(trace: Trace) -> list[tuple]:
     return result
 
 
-def difference(a: Trace, b: Trace) -> str | None:
+def communication(of: list[tuple]) -> list[tuple]:
+    """Of a signature, what ranks do together; in between they may do different work, as owners of different parameters."""
+    return [entry for entry in of if entry[0] != LAUNCH]
+
+
+def difference(a: Trace, b: Trace, *, only_communication: bool = False) -> str | None:
     """Why ``b`` is no mirror of ``a``, or None if it is."""
     left, right = signature(a), signature(b)
+    if only_communication:
+        left, right = communication(left), communication(right)
     for position, (mine, theirs) in enumerate(zip(left, right, strict=False)):
         if mine != theirs:
             return f"at action {position} rank {a.rank} does {_name(mine)} where rank {b.rank} does {_name(theirs)}"

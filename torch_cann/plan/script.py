@@ -20,6 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch_cann import _C
 from torch_cann.plan import values
 from torch_cann.plan.errors import PlanError, UnknownValueError
+from torch_cann.plan.exchange import Courier
 
 _sim = _C._sim
 
@@ -48,7 +49,9 @@ class Memory:
     capacity: int = 0
     peak_allocated: int = 0
     peak_reserved: int = 0
-    outside: int = 0  # context and communicator buffers, not in the allocator
+    outside: int = 0  # context, communicator buffers and workspaces, not in the allocator
+    workspace: int = 0  # of these, what kernels work in, and the range of that estimate
+    workspace_range: tuple[int, int] = (0, 0)
     parameters: int = 0
     gradients: int = 0
     optimizer: int = 0
@@ -60,6 +63,16 @@ class Memory:
     @property
     def activations(self) -> int:
         return max(0, self.peak_allocated - self.parameters - self.gradients - self.optimizer)
+
+
+@dataclass
+class Schedule:
+    """A schedule of torch.distributed.pipelining: ``chunks`` stages on each of ``ranks``."""
+
+    name: str
+    ranks: int
+    chunks: int
+    micro_batches: int
 
 
 @dataclass
@@ -76,6 +89,7 @@ class Trace:
     assumptions: list[dict[str, Any]] = field(default_factory=list)
     steps: int = 0
     seconds: float = 0.0
+    schedule: Schedule | None = None
     failure: str | None = None  # one sentence
     out_of_memory: str | None = None  # where
 
@@ -137,7 +151,12 @@ def _rendezvous(rank: int, world_size: int) -> Any:
     return handler
 
 
-class _DryGloo:
+class _DryGlooType(type):
+    def __instancecheck__(cls, instance: Any) -> bool:  # which torch.distributed asks of what it made
+        return isinstance(instance, _C._distributed_c10d.DryProcessGroup)
+
+
+class _DryGloo(metaclass=_DryGlooType):
     """In place of ProcessGroupGloo, for groups that also carry CPU tensors."""
 
     def __new__(cls, store: Any, rank: int, size: int, *_: Any, **__: Any) -> Any:
@@ -223,6 +242,7 @@ class _Watcher:
         self._gradients = 0
         self._holding.clear()
         if self.trace.steps >= self.wanted:
+            self.trace.schedule = _schedule_in_use()
             raise _Enough
 
     @staticmethod
@@ -246,6 +266,20 @@ class _Watcher:
         memory.optimizer = _storage_bytes(states)
 
 
+def _schedule_in_use() -> Schedule | None:
+    """Of the pipeline schedules that live, the one made last."""
+    module = sys.modules.get("torch.distributed.pipelining.schedules")
+    if module is None:
+        return None
+    schedules = [item for item in gc.get_objects() if issubclass(type(item), module._PipelineSchedule)]
+    if not schedules:
+        return None
+    last = schedules[-1]
+    stages = getattr(last, "_stages", None) or [last._stage]
+    chunks = len(stages)
+    return Schedule(type(last).__name__, stages[0].num_stages // chunks, chunks, last._n_microbatches)
+
+
 def _sort_what_is_there(memory: Memory) -> None:
     """Parameters and gradients of a script whose optimizer never came to a step, from the objects that live."""
     parameters = [item for item in gc.get_objects() if issubclass(type(item), torch.nn.Parameter)]
@@ -267,6 +301,8 @@ def _measure(trace: Trace) -> None:
     memory.capacity = capacity
     memory.peak_allocated = torch.npu.max_memory_allocated(index)
     memory.peak_reserved = torch.npu.max_memory_reserved(index)
+    memory.workspace, *held = _sim.workspace(index)
+    memory.workspace_range = (held[0], held[1])
     memory.outside = capacity - free - torch.npu.memory_reserved(index)
 
 
@@ -300,8 +336,9 @@ def _execute(job: Job) -> None:
     runpy.run_path(job.script, run_name="__main__")
 
 
-def run(job: Job, rank: int) -> Trace:
-    """Runs ``job`` as ``rank`` and returns what it did; a failure of the script is in the trace, not raised.
+def run(job: Job, rank: int, courier: Courier) -> Trace:
+    """Runs ``job`` as ``rank`` and returns what it did; a failure of the script is in the trace, not raised. Other ranks
+    are reached through ``courier``.
 
     The process must be dry (TORCH_CANN_DRY_RUN=1) and runs one rank only: the script changes it for good.
     """
@@ -313,6 +350,7 @@ def run(job: Job, rank: int) -> Trace:
     _sim.set_internal_files(list(_internal_files()))
     values.install(assumptions)
     if dist.is_available():
+        _sim.set_courier(courier)
         _install_peers(job, rank)
     _install_saving(assumptions)
     watcher = _Watcher(trace, job.steps)
