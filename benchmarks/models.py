@@ -41,7 +41,7 @@ class _Gpt(nn.Module):
         self.register_buffer("order", torch.arange(time))
 
     def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
-        x_BTD = self.blocks(self.tokens(tokens_BT) + self.positions(self.order))
+        x_BTD = self.blocks(self.tokens(tokens_BT) + self.positions(self.order[: tokens_BT.shape[1]]))
         return self.head(self.norm(x_BTD)).flatten(0, 1)
 
 
