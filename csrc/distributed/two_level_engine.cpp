@@ -259,32 +259,26 @@ void TwoLevelEngine::all_to_all(const Call& call, const std::vector<Span>& input
 }
 
 void TwoLevelEngine::gather(const Call& call, Span input, const std::vector<Span>& outputs) {
-  Messages outgoing(map_.ranks(), Span{}), incoming(map_.ranks(), Span{});
-  const auto root = static_cast<size_t>(call.root);
-  const HostMap::Seat seat = map_.seat_of(call.root);
-  if (seat.host != map_.host()) {
-    outgoing[root] = input;
-    return beside_a_round(call, outgoing, incoming, [] {});
-  }
-  const bool is_root = seat.place == map_.place();
-  if (is_root) incoming = from_elsewhere(outputs);
-  beside_a_round(call, outgoing, incoming, [&] {
-    local_->gather(rooted(call, seat.place), input, is_root ? map_.of_this_host(outputs) : std::vector<Span>{});
-  });
+  with_root(call, /*to_root=*/true, input, outputs,
+            [&](const Call& inside, const std::vector<Span>& parts) { local_->gather(inside, input, parts); });
 }
 
 void TwoLevelEngine::scatter(const Call& call, const std::vector<Span>& inputs, Span output) {
-  Messages outgoing(map_.ranks(), Span{}), incoming(map_.ranks(), Span{});
-  const auto root = static_cast<size_t>(call.root);
-  const HostMap::Seat seat = map_.seat_of(call.root);
-  if (seat.host != map_.host()) {
-    incoming[root] = output;
-    return beside_a_round(call, outgoing, incoming, [] {});
-  }
-  const bool is_root = seat.place == map_.place();
-  if (is_root) outgoing = from_elsewhere(inputs);
-  beside_a_round(call, outgoing, incoming, [&] {
-    local_->scatter(rooted(call, seat.place), is_root ? map_.of_this_host(inputs) : std::vector<Span>{}, output);
+  with_root(call, /*to_root=*/false, output, inputs,
+            [&](const Call& inside, const std::vector<Span>& parts) { local_->scatter(inside, parts, output); });
+}
+
+template <typename Body>
+void TwoLevelEngine::with_root(const Call& call, bool to_root, Span mine, const std::vector<Span>& parts, Body&& body) {
+  const HostMap::Seat root = map_.seat_of(call.root);
+  const bool at_root = root.host == map_.host();
+  const bool is_root = at_root && root.place == map_.place();
+  // The root's side of the round and the others'; a rank has empty messages on the side that is not its own.
+  Messages of_root(map_.ranks(), Span{}), of_others(map_.ranks(), Span{});
+  if (is_root) of_root = from_elsewhere(parts);
+  if (!at_root) of_others[static_cast<size_t>(call.root)] = mine;
+  beside_a_round(call, to_root ? of_others : of_root, to_root ? of_root : of_others, [&] {
+    if (at_root) body(rooted(call, root.place), is_root ? map_.of_this_host(parts) : std::vector<Span>{});
   });
 }
 

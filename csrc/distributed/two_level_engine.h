@@ -78,6 +78,10 @@ class TwoLevelEngine final : public Engine {
   // A round among all ranks, and meanwhile `body` inside the host.
   template <typename Body>
   void beside_a_round(const Call& call, const Messages& outgoing, const Messages& incoming, Body&& body);
+  // gather (`to_root`) and scatter: `mine` is this rank's part, `parts` everybody's, at the root only. On the root's
+  // host body(call, parts) moves what stays there; its call has the root by place, and so has its parts.
+  template <typename Body>
+  void with_root(const Call& call, bool to_root, Span mine, const std::vector<Span>& parts, Body&& body);
   // Messages for other hosts' ranks, empty ones for this host's.
   Messages from_elsewhere(const std::vector<Span>& spans) const;
 
