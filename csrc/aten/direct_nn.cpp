@@ -25,7 +25,7 @@ void register_direct_nn(torch::Library& aten) {
                   ops::binary_cross_entropy_with_logits, ops::smooth_l1_loss, ops::smooth_l1_loss_backward,
                   ops::huber_loss, ops::huber_loss_backward>(aten);
   register_direct<ops::_cdist_forward, ops::_cdist_backward, ops::_pdist_forward>(aten);
-  register_direct<ops::_amp_update_scale_, ops::_fused_adagrad_>(aten);
+  register_direct<ops::_amp_update_scale_>(aten);
 }
 
 }  // namespace cann::aten

@@ -243,6 +243,65 @@ def test_a_default_optimizer_goes_on_from_a_foreach_checkpoint() -> None:
     assert torch.equal(*results)
 
 
+def _channels_last(weight: torch.Tensor) -> torch.Tensor:
+    return weight.to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (torch.optim.AdamW, {}),
+        (torch.optim.Adam, {"amsgrad": True}),
+        (torch.optim.AdamW, {"fused": True, "lr": torch.tensor(0.05)}),
+        (torch.optim.SGD, {"fused": True, "momentum": 0.9}),
+        (torch.optim.Adagrad, {"fused": True}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("of_parameter", "of_gradient"),
+    [(_channels_last, torch.Tensor.clone), (torch.Tensor.clone, _channels_last), (lambda w: w[::2], lambda w: w[::2])],
+    ids=["parameter", "gradient", "with gaps"],
+)
+def test_fused_optimizers_pair_elements_whatever_their_layout(
+    kind: type[torch.optim.Optimizer], options: dict[str, Any], of_parameter: Any, of_gradient: Any
+) -> None:
+    weight, gradient = torch.arange(8 * 4 * 3 * 3.0).sin().view(8, 4, 3, 3), torch.arange(288.0).cos().view(8, 4, 3, 3)
+    results = []
+    for device in ("cpu", "npu"):
+        parameter = of_parameter(weight.clone().to(device)).detach().requires_grad_()
+        # The CPU's fused optimizers have no such care.
+        settings = options if device == "npu" else {k: v for k, v in options.items() if k != "fused"}
+        optimizer = kind([parameter], **settings)
+        for scale in (1.0, -0.5):
+            parameter.grad = of_gradient(gradient.to(device)) * scale
+            optimizer.step()
+        assert parameter._version >= 2
+        results.append(parameter.detach().cpu())
+    torch.testing.assert_close(*reversed(results), rtol=1e-6, atol=1e-6)
+
+
+def test_an_expanded_gradient_is_read_and_an_expanded_parameter_refused() -> None:
+    parameter = torch.zeros(600, device="npu", requires_grad=True)
+    parameter.grad = torch.full((1,), 2.0, device="npu").expand(600)
+    torch.optim.AdamW([parameter], lr=0.5).step()
+    torch.testing.assert_close(parameter.detach().cpu(), torch.full((600,), -0.5))
+    shared = torch.zeros(1, device="npu").expand(600).detach().requires_grad_()
+    shared.grad = torch.ones(600, device="npu")
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.optim.AdamW([shared]).step()
+
+
+def test_a_state_of_another_shape_is_refused() -> None:
+    parameter = torch.ones(64, device="npu", requires_grad=True)
+    optimizer = torch.optim.AdamW([parameter])
+    state = {"step": torch.tensor(1.0), "exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)}
+    optimizer.load_state_dict({"state": {0: state}, "param_groups": optimizer.state_dict()["param_groups"]})
+    parameter.grad = torch.ones_like(parameter)
+    with pytest.raises(RuntimeError, match=r"parameter of shape \[64\], but a gradient or a state of shape \[2\]"):
+        optimizer.step()
+    assert torch.equal(parameter.detach().cpu(), torch.ones(64))
+
+
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
 def test_a_step_is_skipped_when_the_scaler_found_an_overflow(kind: type[torch.optim.Optimizer]) -> None:
     parameter = torch.ones(5, device="npu", requires_grad=True)

@@ -1,4 +1,5 @@
-// The fused optimizers _fused_adam_, _fused_adamw_ and _fused_sgd_: one pass over parameter, gradient and state.
+// The fused optimizers _fused_adam_, _fused_adamw_ and _fused_sgd_, and _fused_adagrad_, which is ATen's: one pass over
+// parameter, gradient and state.
 //
 // The CPU's kernels are called tensor by tensor and start threads for each; here the lists are walked as one range.
 // The numbers are those of the default (foreach) optimizers, to the bit; the CPU's fused kernels round differently in
@@ -8,6 +9,7 @@
 
 #include "aten/fused/dense_lists.h"
 #include "aten/fused/native_kernel.h"
+#include "aten/fused/one_layout.h"
 #include "aten/register.h"
 #include "kernels/kernels.h"
 
@@ -95,8 +97,8 @@ void fused_adam(at::TensorList params, at::TensorList grads, at::TensorList exp_
                 const std::optional<at::Tensor>& grad_scale, const std::optional<at::Tensor>& found_inf) {
   const AdamArguments arguments{lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, kDecoupled};
   if (adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, arguments, grad_scale, found_inf)) return;
-  general<Op>(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, beta1, beta2, weight_decay, eps,
-              amsgrad, maximize, grad_scale, found_inf);
+  OnOneLayout<Op, 4>::call(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, beta1, beta2, weight_decay,
+                           eps, amsgrad, maximize, grad_scale, found_inf);
 }
 
 template <class Op, bool kDecoupled>
@@ -119,8 +121,8 @@ void fused_sgd(at::TensorList params, at::TensorList grads, at::TensorList buffe
   if (has_buffers) lists.add(buffers, /*written=*/true);
   Scaling scaling;
   if (!lists.regular() || (momentum != 0) != has_buffers || !scaling.read(grad_scale, found_inf, lists.device())) {
-    return general<at::_ops::_fused_sgd_>(params, grads, buffers, weight_decay, momentum, lr, dampening, nesterov,
-                                          maximize, is_first_step, grad_scale, found_inf);
+    return OnOneLayout<at::_ops::_fused_sgd_, 2>::call(params, grads, buffers, weight_decay, momentum, lr, dampening,
+                                                       nesterov, maximize, is_first_step, grad_scale, found_inf);
   }
   const kernels::SgdStep step{.grad_scale = scaling.grad_scale,
                               .maximize = maximize,
@@ -158,6 +160,8 @@ void register_fused_optimizers(torch::Library& aten) {
   register_native<ops::_fused_adamw__tensor_lr, &fused_adam_tensor_lr<ops::_fused_adamw_, true>>(aten);
   register_native<ops::_fused_sgd_, &fused_sgd>(aten);
   register_native<ops::_fused_sgd__tensor_lr, &fused_sgd_tensor_lr>(aten);
+  register_native<ops::_fused_adagrad_, &OnOneLayout<ops::_fused_adagrad_, 2>::call>(aten);
+  register_native<ops::_fused_adagrad__tensor_lr, &OnOneLayout<ops::_fused_adagrad__tensor_lr, 2>::call>(aten);
 }
 
 }  // namespace cann::aten
