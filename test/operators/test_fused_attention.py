@@ -103,6 +103,32 @@ def test_sdpa_of_views() -> None:
     _check(lambda q, k, v: F.scaled_dot_product_attention(q.transpose(2, 3), k, v), turned)
 
 
+@pytest.mark.parametrize("size", [16, 128], ids=["left to ATen", "own kernel"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda size: torch.ones(2, 3, size, 8, device="npu"),
+        lambda size: torch.ones(2, size, 3, 8, device="npu").transpose(1, 2),
+        lambda size: torch.ones(size, 2, 3, 8, device="npu").permute(1, 2, 0, 3),
+        lambda size: torch.ones(2, 1, size, 8, device="npu").expand(2, 3, size, 8),
+        lambda size: torch.ones(2, size, 3, 24, device="npu")[..., :8].transpose(1, 2),
+    ],
+    ids=["heads first", "positions first", "batch inside", "expanded", "part of qkv"],
+)
+def test_results_are_laid_out_as_compiled_code_expects(layout: Callable[[int], torch.Tensor], size: int) -> None:
+    forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+    def strides(q: torch.Tensor) -> list[tuple[int, ...]]:
+        out, log_sum = forward(q, q, q, 0.0, True)
+        return [t.stride() for t in (out, log_sum, *backward(out, q, q, q, out, log_sum, 0.0, True))]
+
+    query = layout(size)
+    with torch._subclasses.FakeTensorMode() as mode:
+        expected = strides(mode.from_tensor(query))
+    assert strides(query) == expected
+
+
 def test_sdpa_left_to_other_kernels() -> None:
     qkv = [tensor.npu().double().requires_grad_() for tensor in _qkv(1, 2, 2, 20, 20, 8, 8)]
     want = F.scaled_dot_product_attention(*(tensor.cpu() for tensor in qkv))

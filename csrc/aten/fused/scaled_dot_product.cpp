@@ -60,14 +60,19 @@ std::optional<fused::AttentionInputs> inputs_of(AliasScope& scope, Pass pass, co
 
 std::tuple<Tensor, Tensor> forward(const Tensor& query, const Tensor& key, const Tensor& value, double dropout_p,
                                    bool is_causal, const OptionalTensor& mask, std::optional<double> scale) {
+  // ATen's kernel does not ask: it would read, and in the backward write, past the end of the shorter.
+  TORCH_CHECK(key.size(-2) == value.size(-2), "Expected key and value of the same sequence length, but got shapes ",
+              key.sizes(), " and ", value.sizes());
   {
     AliasScope scope;
     if (const auto inputs = inputs_of(scope, Pass::kForward, query, key, value, dropout_p, is_causal, mask, scale)) {
       scope.check_devices(Forward::name);
       AllocationRedirect redirect(scope.device());
       const Tensor& q = inputs->q;
-      // In ATen's layout: heads of one position are adjacent.
-      Tensor out = at::empty({q.size(0), q.size(2), q.size(1), value.size(3)}, q.options()).transpose(1, 2);
+      // In ATen's layouts, on which code that torch.compile generates relies.
+      Tensor out = value.size(3) == q.size(3)
+                       ? at::empty_like(q)
+                       : at::empty({q.size(0), q.size(2), q.size(1), value.size(3)}, q.options()).transpose(1, 2);
       Tensor log_sum = at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(at::kFloat)).transpose(1, 2);
       fused::attention_forward(*inputs, out, {.log_sum = log_sum});
       return {scope.wrap(std::move(out)), scope.wrap(std::move(log_sum))};
