@@ -13,6 +13,7 @@
 #include "aten/register.h"
 #include "aten/write_guard.h"
 #include "runtime/allocation_redirect.h"
+#include "runtime/errors.h"
 #include "runtime/generator.h"
 #include "runtime/host_alias.h"
 
@@ -158,6 +159,12 @@ void boxed_kernel(const c10::OperatorHandle& op, Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(kHostKey), "npu: operator ", op.schema().name(),
                               " is not available: it has neither an npu kernel nor a ", kHostKey,
                               " kernel that could run in its place");
+  if constexpr (kHostKey != DispatchKey::CPU) {
+    // Else the collective would look for a process group of the aliases' device.
+    TORCH_CHECK(!op.schema().name().starts_with("c10d::"), "Tensors must be NPU and dense, but ", op.schema().name(),
+                " got a sparse, nested or quantized one. Pass tensor.to_dense() or its parts.",
+                error_suffix(ErrModule::DIST, ErrCode::TYPE));
+  }
   if (simulator::watching()) return run_observed(op, stack, kHostKey);
   BoxedCall(op, stack).run(op, kHostKey);
 }

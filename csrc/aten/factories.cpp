@@ -1,4 +1,5 @@
-// Making uninitialised tensors: empty.memory_format and empty_strided. Everything else that creates tensors comes here.
+// Making uninitialised tensors: empty.memory_format and empty_strided. Everything else that creates tensors comes here,
+// but for a window that has a kernel of its own.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
@@ -63,6 +64,27 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
                 npu);
 }
 
+// ATen fills the window with a kernel that only the CPU and CUDA have, so it is made on the host.
+at::Tensor kaiser_window_beta(int64_t window_length, bool periodic, double beta, std::optional<at::ScalarType> dtype,
+                              std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                              std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory);
+  const c10::Device npu = resolve(device);
+  return at::kaiser_window(window_length, periodic, beta, dtype, layout, at::kCPU, /*pin_memory=*/false).to(npu);
+}
+
+at::Tensor kaiser_window_periodic(int64_t window_length, bool periodic, std::optional<at::ScalarType> dtype,
+                                  std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                                  std::optional<bool> pin_memory) {
+  constexpr double kDefaultBeta = 12.0;  // the default of torch.kaiser_window
+  return kaiser_window_beta(window_length, periodic, kDefaultBeta, dtype, layout, device, pin_memory);
+}
+
+at::Tensor kaiser_window(int64_t window_length, std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+                         std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  return kaiser_window_periodic(window_length, /*periodic=*/true, dtype, layout, device, pin_memory);
+}
+
 }  // namespace
 
 at::Tensor empty_contiguous(c10::IntArrayRef size, at::ScalarType dtype, c10::Device device) {
@@ -84,6 +106,9 @@ at::Tensor empty_like_dense(const at::Tensor& model) {
 void register_factories(torch::Library& aten) {
   aten.impl("empty.memory_format", TORCH_FN(empty_memory_format));
   aten.impl("empty_strided", TORCH_FN(empty_strided));
+  aten.impl("kaiser_window", TORCH_FN(kaiser_window));
+  aten.impl("kaiser_window.periodic", TORCH_FN(kaiser_window_periodic));
+  aten.impl("kaiser_window.beta", TORCH_FN(kaiser_window_beta));
 }
 
 }  // namespace cann::aten

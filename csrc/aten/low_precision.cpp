@@ -186,6 +186,9 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
                        c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
                        bool transposed, c10::SymIntArrayRef output_padding, c10::SymInt groups) {
   using Op = at::_ops::convolution;
+  // In terms of the tensors that were given; ATen's check would name their CPU aliases.
+  TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "Input type (", input.toString(), ") and weight type (",
+              weight.toString(), ") should be the same");
   if (C10_UNLIKELY(at::tracer::impl::is_dispatch_enabled())) {
     const auto& context = at::globalContext();
     return at::_convolution_symint(input, weight, bias, stride, padding, dilation, transposed, output_padding,

@@ -57,6 +57,7 @@ def check_tensors() -> None:
     indices = torch.zeros(1, 1, dtype=torch.int64)
     sparse = torch.sparse_coo_tensor(indices, torch.ones(1), (3,)).to(device())
     refused(lambda: backend.broadcast([sparse], BroadcastOptions()), "Tensors must be NPU and dense", "Sparse")
+    refused(lambda: dist.all_reduce(sparse), "Tensors must be NPU and dense", "to_dense()")
     elsewhere = torch.ones(2, device=torch.device("npu", device().index + 2))
     refused(lambda: dist.all_gather([ones(2), ones(2)], elsewhere), "same NPU device", str(device()))
     dist.barrier()

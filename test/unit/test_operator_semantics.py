@@ -214,6 +214,13 @@ def test_copying_into_a_quantized_tensor_takes_the_scale_along(devices):
     assert coarse.q_scale() == 0.1 and coarse.dequantize().tolist() == fine.dequantize().tolist()
 
 
+@pytest.mark.parametrize("arguments", [(8,), (8, False), (8, True, 5.0)])
+def test_kaiser_window(arguments):
+    window = torch.kaiser_window(*arguments, device="npu:1", dtype=torch.float64)
+    assert window.device == torch.device("npu:1")
+    assert torch.equal(window.cpu(), torch.kaiser_window(*arguments, dtype=torch.float64))
+
+
 def test_lists_that_an_operator_writes_count_versions():
     parameters, gradients, first, second = ([torch.ones(2, device="npu")] for _ in range(4))
     steps = [torch.zeros((), device="npu")]
@@ -249,6 +256,26 @@ def test_foreach_in_place_tells_autograd():
         torch._foreach_add_([saved.detach()], 1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@pytest.mark.parametrize("positions", [4, 64])
+def test_attention_refuses_keys_without_values(positions):
+    query, value = torch.ones(1, 2, positions, 8, device="npu"), torch.ones(1, 2, positions - 1, 8, device="npu")
+    with pytest.raises(RuntimeError, match="same sequence length"):
+        F.scaled_dot_product_attention(query, query, value)
+
+
+def test_types_that_a_convolution_cannot_mix_are_those_of_the_given_tensors():
+    layer, image = nn.Conv2d(1, 1, 3, bias=False).npu(), torch.ones(1, 1, 4, 4, device="npu")
+    with pytest.raises(RuntimeError, match=r"Input type \(npuHalfType\) and weight type \(npuFloatType\)"):
+        layer(image.half())
+
+
+def test_eigenvalues_of_what_is_not_finite_are_refused():
+    matrix = torch.full((2, 2), float("nan"), device="npu")
+    for compute in (torch.linalg.eigvals, lambda m: torch.linalg.eigvals(m, out=torch.ones(2).cfloat().npu())):
+        with pytest.raises(RuntimeError, match="should not contain infs or NaNs"):
+            compute(matrix)
 
 
 def test_attention_with_a_mask_that_needs_a_gradient():
