@@ -171,3 +171,14 @@ def test_points_train_the_same_as_with_a_plain_loader() -> None:
     plain = DataLoader(points(), 8)
     for (x, y), (x_npu, y_npu) in zip(plain, OptimizedDataLoader(points(), 8), strict=True):
         assert torch.equal(x, x_npu.cpu()) and torch.equal(y, y_npu.cpu())
+
+
+def test_a_loop_left_open_does_not_disturb_the_end_of_the_process(run_python) -> None:
+    code = """
+import torch
+from cann.recipes.train import OptimizedDataLoader
+batches = iter(OptimizedDataLoader([torch.ones(200_000)] * 1000, batch_size=2, device="npu", prefetch_factor=4))
+print(next(batches).sum().item())
+"""
+    for _ in range(3):
+        assert run_python(code) == "400000.0"

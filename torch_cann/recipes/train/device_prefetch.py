@@ -1,5 +1,6 @@
 """Batches brought to the device ahead of their use, by a thread of their own on a stream of their own."""
 
+import atexit
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -47,6 +48,8 @@ class DevicePrefetcher:
         self._closed = threading.Event()
         self._stream = torch.Stream(device) if device.type != "cpu" else None
         self._thread = threading.Thread(target=self._run, name="device-prefetch", daemon=True)
+        # A thread that is still inside an operator when the interpreter ends takes the process down with it.
+        atexit.register(self._at_exit)
         self._thread.start()
 
     def _run(self) -> None:
@@ -91,7 +94,14 @@ class DevicePrefetcher:
 
     def close(self) -> None:
         """Ends the thread and drops what it has fetched."""
+        self._end(timeout=None)
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        self._end(timeout=5)  # a source that gives nothing any more does not hold the process up
+
+    def _end(self, timeout: float | None) -> None:
         self._closed.set()
         while not self._ready.empty():
             self._ready.get_nowait()
-        self._thread.join()
+        self._thread.join(timeout)
