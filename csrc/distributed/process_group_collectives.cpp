@@ -45,6 +45,15 @@ const std::vector<at::Tensor>& only_list(const std::vector<std::vector<at::Tenso
   return lists[0];
 }
 
+// As many outputs as inputs, all of one dtype on one card.
+void check_pairs(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs) {
+  TORCH_CHECK(outputs.size() == inputs.size(), "Expected as many outputs as inputs, but got ", outputs.size(), " and ",
+              inputs.size(), ".", suffix(ErrCode::PARAM));
+  check_list(inputs, /*same_size=*/false);
+  check_list(outputs, /*same_size=*/false);
+  check_matches(inputs[0], outputs[0]);
+}
+
 }  // namespace
 
 Call ProcessGroupHCCL::reduction_call(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* function) const {
@@ -119,11 +128,7 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::_allgather_base(at::Tensor& output, 
 
 ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                             const c10d::AllgatherOptions& opts) {
-  TORCH_CHECK(outputs.size() == inputs.size(), "Expected as many outputs as inputs, but got ", outputs.size(), " and ",
-              inputs.size(), ".", suffix(ErrCode::PARAM));
-  check_list(inputs, /*same_size=*/false);
-  check_list(outputs, /*same_size=*/false);
-  check_matches(inputs[0], outputs[0]);
+  check_pairs(inputs, outputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     TORCH_CHECK(outputs[i].numel() == inputs[i].numel() * size_,
                 "output tensor size must be equal to world_size times input tensor size, but got ", outputs[i].numel(),
@@ -234,11 +239,7 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::_reduce_scatter_base(at::Tensor& out
 
 ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                             const c10d::ReduceScatterOptions& opts) {
-  TORCH_CHECK(outputs.size() == inputs.size(), "Expected as many outputs as inputs, but got ", outputs.size(), " and ",
-              inputs.size(), ".", suffix(ErrCode::PARAM));
-  check_list(inputs, /*same_size=*/false);
-  check_list(outputs, /*same_size=*/false);
-  check_matches(inputs[0], outputs[0]);
+  check_pairs(inputs, outputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     TORCH_CHECK(inputs[i].numel() == outputs[i].numel() * size_,
                 "input tensor must be the same size as output size times world size, but got ", inputs[i].numel(),

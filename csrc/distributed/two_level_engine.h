@@ -6,9 +6,8 @@
 // against those of MeshEngine:
 //   all_reduce       2 S (H-1)/H instead of 2 S l (n-l)/n: reduce-scatter among the host's carriers, all_reduce of S/L
 //                    on each rail, all-gather inside
-//   reduce           S from every host but the root's instead of S l (n-l+1)/n: as all_reduce, but along the rails to
-//   the
-//                    root's host, and there to the root
+//   reduce           S from every host but the root's instead of S l (n-l+1)/n: as all_reduce, but along the rails
+//                    to the root's host, and there to the root
 //   reduce_scatter   S (n-l)/n instead of S l (n-l)/n: for every host a reduce-scatter inside this one, then a
 //                    reduce-scatter along the rails
 //   all_gather       l (H-1) S instead of l (n-l) S, with S the input: inside the host, along the rails, then inside

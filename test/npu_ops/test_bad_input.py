@@ -22,6 +22,7 @@ ERRORS = [
     (lambda: torch_npu.npu_rms_norm(x(3, 4), torch.ones(4, device="npu:1")), RuntimeError, "npu:0 and npu:1"),
     (lambda: torch_npu.npu_rotary_mul(x(2, 4), x(2, 4), x(2, 4), "third"), RuntimeError, "'half' or 'interleave', but got 'third'"),
     (lambda: torch_npu.npu_rotary_mul(x(2, 5), x(2, 5), x(2, 5)), RuntimeError, "must be even"),
+    (lambda: torch.ops.npu.npu_rotary_mul_backward(x(2, 5), x(2, 5), x(2, 5), x(2, 5)), RuntimeError, "must be even"),
     (lambda: torch_npu.npu_geglu(x(4), -1, 2), RuntimeError, r"approximate must be 0 \(erf\) or 1 \(tanh\), but got 2"),
     (lambda: torch_npu.npu_group_norm_silu(x(2, 5, 3), None, None, 2), RuntimeError, "the 5 channels of input must be divisible"),
     (lambda: torch_npu.npu_cross_entropy_loss(x(2, 3), x(2).long(), None, "middle"), RuntimeError, "but got 'middle'"),

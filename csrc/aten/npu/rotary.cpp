@@ -55,6 +55,7 @@ Tensor rotary_mul(const Tensor& input, const Tensor& r1, const Tensor& r2, std::
 
 std::tuple<Tensor, Tensor, Tensor> rotary_mul_backward(const Tensor& grad, const Tensor& input, const Tensor& r1,
                                                        const Tensor& r2, std::string_view mode) {
+  check_even(input, "npu_rotary_mul_backward");
   const Rotation rotation = rotation_of(mode, "npu_rotary_mul_backward");
   if (auto gradients = rotary_backward_by_rows(grad, input, r1, r2, rotation)) return std::move(*gradients);
   const Tensor g = wide(grad), x = wide(input);
