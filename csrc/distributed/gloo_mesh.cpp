@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "distributed/wait_meter.h"
+
 namespace cann::hccl {
 namespace {
 
@@ -193,7 +195,11 @@ void GlooMesh::check(const Header& theirs, const Call& call, const Header& mine,
 
 Header GlooMesh::receive(Message& message, const Call& call, Span data, uint64_t round) {
   c10d::Work& work = *message.works[0];
-  wait(work, call, message.peer);
+  {
+    const WaitMeter* meter = WaitMeter::current();
+    const Waiting waiting(meter != nullptr && (data.bytes == 0 || !meter->synchronized()));
+    wait(work, call, message.peer);
+  }
   if (message.peer < 0) message.peer = work.sourceRank();
   {
     std::lock_guard lock(mutex_);
@@ -250,6 +256,7 @@ class GlooMesh::MeshRound final : public Round {
     std::vector<double> factors(static_cast<size_t>(mesh_.size_), call_.factor);
     mesh_.or_abort([&] {
       for_each_peer(incoming_, 1, [&](int peer, Span span) { factors[static_cast<size_t>(peer)] = read(peer, span); });
+      ranks_have_met();
       for (const auto& [peer, work] : contents_) mesh_.wait(*work, call_, peer);
       for (const Message& message : outbox_) {
         for (const WorkPtr& work : message.works) mesh_.wait(*work, call_, message.peer);

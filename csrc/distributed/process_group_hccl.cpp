@@ -152,6 +152,8 @@ c10::intrusive_ptr<WorkHCCL> ProcessGroupHCCL::make_work(const Request& request,
   info.sequence = p2p ? ++p2p_sequence_ : ++sequence_;
   call.sequence = info.sequence;
   call.op = static_cast<uint8_t>(request.op);
+  // Who sends is done when the peer has read, so its waiting cannot be told from moving bytes.
+  if (at::hasCallbacks() && request.op != OpType::SEND) info.measured_as = getGroupUid();
   last_device_ = request.device;
   c10::intrusive_ptr<WorkHCCL> work;
   const int partner = p2p ? peer : call.root >= 0 ? call.root : rank_;

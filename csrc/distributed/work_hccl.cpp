@@ -11,6 +11,8 @@
 
 #include "distributed/interrupt.h"
 #include "distributed/virtual_time.h"
+#include "distributed/wait_log.h"
+#include "distributed/wait_meter.h"
 #include "runtime/errors.h"
 #include "runtime/sanitizer.h"
 #include "runtime/stream.h"
@@ -87,10 +89,22 @@ std::exception_ptr WorkHCCL::to_backend_error(const EngineError& error) const {
   return std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text));
 }
 
+int WorkHCCL::measured(const std::function<int()>& body) const {
+  WaitMeter meter;
+  const int source = body();
+  WaitLog::get().add({.group = info_.measured_as,
+                      .p2p = c10d::isP2POp(info_.op),
+                      .sequence = info_.sequence,
+                      .ran = std::chrono::steady_clock::now() - started_,
+                      .waited = meter.waited(),
+                      .synchronization = meter.synchronization()});
+  return source;
+}
+
 void WorkHCCL::run(const std::function<int()>& body) noexcept {
   started_ = std::chrono::steady_clock::now();
   try {
-    source_ = body();
+    source_ = info_.measured_as.empty() ? body() : measured(body);
   } catch (const EngineError& error) {
     const bool late = error.kind == EngineError::Kind::kTimeout;
     fail(to_backend_error(error), late ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR);

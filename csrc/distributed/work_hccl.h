@@ -31,6 +31,7 @@ class WorkHCCL final : public c10d::Work {
     uint64_t sequence = 0;
     std::chrono::milliseconds timeout{0};
     std::shared_ptr<UnseenErrors> unseen;  // of the process group
+    std::string measured_as = "";          // the group's unique name in the WaitLog; empty: not measured
   };
 
   // `outputs` is what result() and the future give; `device` the card they are on.
@@ -81,6 +82,8 @@ class WorkHCCL final : public c10d::Work {
   std::shared_ptr<c10d::WorkInfo> info() const;
 
  private:
+  // Runs `body`, and notes in the WaitLog how long it waited for other ranks.
+  int measured(const std::function<int()>& body) const;
   void succeed();
   void fail(std::exception_ptr error, c10d::WorkResult result);
   std::exception_ptr to_backend_error(const EngineError& error) const;

@@ -13,6 +13,7 @@
 #include "distributed/hccl_env.h"
 #include "distributed/interrupt.h"
 #include "distributed/process_group_hccl.h"
+#include "distributed/wait_log.h"
 #include "python/bindings.h"
 
 namespace {
@@ -150,6 +151,19 @@ void bind_distributed(py::module_& m) {
       },
       py::arg("includeCollectives") = true, py::arg("onlyActive") = false,
       "The flight recorder's operations; none unless TORCH_HCCL_TRACE_BUFFER_SIZE is set.");
+
+  c10d.def(
+      "_waits",
+      [] {
+        py::list all;
+        for (const auto& entry : cann::hccl::WaitLog::get().entries()) {
+          all.append(py::make_tuple(entry.group, entry.p2p, entry.sequence, entry.ran.count(), entry.waited.count(),
+                                    entry.synchronization.count()));
+        }
+        return all;
+      },
+      "(group, p2p, sequence, ns run, of these waited for other ranks, of these until all had come) of the last "
+      "operations that a profiler listened to, oldest first.");
 
   c10d.def("_close_all", &ProcessGroupHCCL::close_all, NoGil(),
            "Ends the communicators of all process groups that are left. For the exit of the interpreter.");

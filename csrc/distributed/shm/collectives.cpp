@@ -8,6 +8,7 @@
 
 #include "distributed/reduction.h"
 #include "distributed/shm/signature.h"
+#include "distributed/wait_meter.h"
 #include "kernels/kernels.h"
 
 namespace cann::hccl {
@@ -63,6 +64,7 @@ void Collectives::announce(const Call& call, const std::vector<Span>& contributi
   }
   const Signature signature = mine.signature;
   comm_.meet(call);
+  ranks_have_met();
   for (int rank = 0; rank < comm_.size(); ++rank) check(call, signature, rank);
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "distributed/interrupt.h"
+#include "distributed/wait_meter.h"
 
 namespace cann::hccl {
 namespace {
@@ -34,7 +35,10 @@ void Communicator::meet(const Call& call) {
     return;
   }
   const auto done = [&] { return control.generation.value.load(std::memory_order_acquire) != generation; };
-  if (spin_until(done)) return;
+  {
+    const Waiting waiting;
+    if (spin_until(done)) return;
+  }
   // Signed difference: steps wrap.
   wait(call, control.generation, done, [&](int rank) {
     return static_cast<int32_t>(block_.state(rank).step.load(std::memory_order_acquire) - step) < 0;
@@ -47,7 +51,10 @@ void Communicator::wait(const Call& call, Signal& signal, const std::function<bo
     const uint32_t seen = signal.value.load();
     if (done()) return;
     check_usable();
-    signal.sleep(seen, std::min(kLookEvery, call.deadline.remaining()));
+    {
+      const Waiting waiting;
+      signal.sleep(seen, std::min(kLookEvery, call.deadline.remaining()));
+    }
     if (signal.value.load() != seen) continue;
     if (done()) return;
     check_peers(missing, any);
