@@ -5,16 +5,18 @@ peer gets its part directly; between hosts the same parts are counted, whichever
 """
 
 import os
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch.distributed as dist
-
+from torch_cann.profiler._groups import communicator_of, number_of
 from torch_cann.profiler._records import Event, Message, Recording
 
 _TRANSPORTS = ("RDMA", "HCCS", "PCIE", "SDMA", "SIO")
+# MB from which a packet is large, by whether a network carries it: below, links do not reach their bandwidth. The limits
+# of the packet analysis in MindStudio's msprof-analyze.
+_LARGE = {"RDMA": 1.0}
+_LARGE_INSIDE = 16.0
 # Titles of operations -> names as HCCL has them.
 _HCOM = {
     "all_reduce": "allReduce", "all_reduce_coalesced": "allReduce", "broadcast": "broadcast", "reduce": "reduce",
@@ -41,23 +43,58 @@ _BY_ROOT: dict[str, tuple[Callable[[float, int], float], Callable[[float, int], 
 
 
 @dataclass(frozen=True)
-class _Operation:
-    """A collective or message as it appears in the files; ``links`` are (source, destination) -> bytes, global ranks."""
+class Operation:
+    """A collective or message as it appears in the files.
+
+    ``links`` are (source, destination) -> bytes. Both are ranks of the group, as everywhere in the files; what a rank
+    keeps for itself is a link too.
+    """
 
     event: Event
     kind: str
     name: str
-    group: str
+    communicator: str
+    group: str  # its number
     links: dict[tuple[int, int], float]
 
     @property
-    def milliseconds(self) -> float:
+    def short_name(self) -> str:
+        return self.name.partition("@")[0]
+
+    @property
+    def sent(self) -> dict[tuple[int, int], float]:
+        """What this rank gave to others."""
+        message = self.event.message
+        return {(a, b): size for (a, b), size in self.links.items() if a == message.place and a != b} if message else {}
+
+    def transport(self, link: tuple[int, int]) -> str:
+        """LOCAL, HCCS inside a host, or RDMA. Global ranks are numbered host by host, as torchrun does."""
+        if link[0] == link[1]:
+            return "LOCAL"
+        host = int(os.environ.get("LOCAL_WORLD_SIZE") or 1 << 30)
+        first, second = (self.event.message.ranks[rank] // host for rank in link)
+        return "HCCS" if first == second else "RDMA"
+
+    @property
+    def elapsed_ms(self) -> float:
         return self.event.duration / 1e6
 
+    @property
+    def wait_ms(self) -> float:
+        """Waiting for other ranks; 0 where it was not measured, as of what this rank sends."""
+        return min(self.event.waits.waited / 1e6, self.elapsed_ms) if self.event.waits else 0.0
 
-def group_id(group: str) -> str:
-    """A number for a process group, the same on all its ranks."""
-    return str(zlib.crc32(group.encode()))
+    @property
+    def synchronization_ms(self) -> float:
+        """The part of the waiting before all ranks had come."""
+        return min(self.event.waits.synchronization / 1e6, self.wait_ms) if self.event.waits else 0.0
+
+    @property
+    def transit_ms(self) -> float:
+        """Moving and reducing."""
+        if self.event.waits is None:
+            return self.elapsed_ms
+        return max(0.0, min(self.event.waits.ran / 1e6, self.elapsed_ms) - self.wait_ms)
 
 
 def kind_of(event: Event) -> str:
@@ -66,72 +103,57 @@ def kind_of(event: Event) -> str:
     return _HCOM.get(title, title)
 
 
-def groups() -> dict[str, dict[str, Any]]:
-    """The process groups of this process, by the numbers that stand behind "@" in the names of operations."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return {}
-    return {
-        group_id(name): {
-            "group_name": "default_group" if group is dist.group.WORLD else name,
-            "group_rank": dist.get_rank(group),
-            "global_ranks": dist.get_process_group_ranks(group),
-        }
-        for group, name in dist.distributed_c10d._world.pg_names.items()
-        if dist.get_rank(group) >= 0
-    }
-
-
 def _links(kind: str, message: Message) -> dict[tuple[int, int], float]:
-    me, n, sent = message.me, len(message.ranks), message.sent_bytes
-    others = [rank for rank in message.ranks if rank != me]
+    me, n, partner = message.place, len(message.ranks), message.partner_place
     if kind == "send":
-        return {(me, message.partner): sent}
+        return {(me, partner): message.sent_bytes}
     if kind == "receive":
-        return {(message.partner, me): message.received_bytes} if message.partner >= 0 else {}
+        return {(partner, me): message.received_bytes} if partner >= 0 else {}
     if kind in _TO_EACH:
-        return {(me, other): _TO_EACH[kind](sent, n) for other in others}
+        return {(me, other): _TO_EACH[kind](message.sent_bytes, n) for other in range(n)}
     if kind in _BY_ROOT:
         from_root, to_root = _BY_ROOT[kind]
-        if me == message.partner:
-            return {(me, other): from_root(sent, n) for other in others}
-        return {(me, message.partner): to_root(sent, n)}
+        if me == partner:
+            return {(me, other): from_root(message.sent_bytes, n) for other in range(n) if other != me}
+        return {(me, partner): to_root(message.sent_bytes, n)}
     return {}
 
 
-def _operation(event: Event, number: int) -> _Operation:
+def operation_of(event: Event, number: int) -> Operation:
+    """``number`` is for the name of an operation whose message is not known."""
     kind, message = kind_of(event), event.message
     if message is None:  # the event that tells more fell out of the active steps
-        return _Operation(event, kind, f"hcom_{kind}__000_{number}_1@0", "0", {})
-    group = group_id(message.group)
+        return Operation(event, kind, f"hcom_{kind}__000_{number}_1@0", "", "0", {})
+    communicator = communicator_of(message.group)
+    group = number_of(communicator)
     name = f"hcom_{kind}__{group[-3:]:0>3}_{message.sequence}_1@{group}"
-    return _Operation(event, kind, name, group, {link: size for link, size in _links(kind, message).items() if size})
-
-
-def _transport(link: tuple[int, int]) -> str:
-    """Ranks are numbered host by host, as torchrun does."""
-    host = int(os.environ.get("LOCAL_WORLD_SIZE") or 1 << 30)
-    return "HCCS" if link[0] // host == link[1] // host else "RDMA"
+    links = {link: size for link, size in _links(kind, message).items() if size}
+    return Operation(event, kind, name, communicator, group, links)
 
 
 def _ratio(part: float, whole: float) -> float:
     return round(part / whole, 4) if whole else 0.0
 
 
-def _times(start_us: float | None, elapsed_ms: float) -> dict[str, float]:
-    """Waiting for late ranks and moving bytes are not told apart: all of it counts as transit."""
-    start = {} if start_us is None else {"Start Timestamp(us)": start_us}
-    return start | {
-        "Elapse Time(ms)": elapsed_ms,
-        "Transit Time(ms)": elapsed_ms,
-        "Wait Time(ms)": 0.0,
-        "Synchronization Time(ms)": 0.0,
-        "Idle Time(ms)": 0.0,
-        "Wait Time Ratio": 0.0,
-        "Synchronization Time Ratio": 0.0,
+def _times(elapsed: float, transit: float, wait: float, synchronization: float) -> dict[str, float]:
+    """Of times in ms. Idle is what is left: an operation waits in a queue while others of its group run."""
+    return {
+        "Elapse Time(ms)": elapsed,
+        "Transit Time(ms)": transit,
+        "Wait Time(ms)": wait,
+        "Synchronization Time(ms)": synchronization,
+        "Idle Time(ms)": max(0.0, elapsed - transit - wait),
+        "Wait Time Ratio": _ratio(wait, wait + transit),
+        "Synchronization Time Ratio": _ratio(synchronization, synchronization + transit),
     }
 
 
-def _bandwidth(sizes: list[float], milliseconds: float) -> dict[str, Any]:
+def _times_of(operation: Operation) -> dict[str, float]:
+    times = _times(operation.elapsed_ms, operation.transit_ms, operation.wait_ms, operation.synchronization_ms)
+    return {"Start Timestamp(us)": operation.event.start / 1000} | times
+
+
+def _bandwidth(transport: str, sizes: list[float], milliseconds: float) -> dict[str, Any]:
     """Of packets of ``sizes`` MB in that time."""
     distribution: dict[str, list[float]] = {}
     for size in sizes:
@@ -139,27 +161,28 @@ def _bandwidth(sizes: list[float], milliseconds: float) -> dict[str, Any]:
         entry[0] += 1
         entry[1] += milliseconds / len(sizes)
     total = sum(sizes)
+    large = sum(size >= _LARGE.get(transport, _LARGE_INSIDE) for size in sizes)
     return {
         "Transit Size(MB)": total,
         "Transit Time(ms)": milliseconds if sizes else 0.0,
         "Bandwidth(GB/s)": _ratio(total, milliseconds),
-        "Large Packet Ratio": 0.0,
+        "Large Packet Ratio": _ratio(large, len(sizes)),
         "Size Distribution": distribution,
     }
 
 
-def _bandwidths(operation: _Operation) -> dict[str, Any]:
+def _bandwidths(operation: Operation) -> dict[str, Any]:
     """By transport. SDMA is the engine behind HCCS, PCIE and SIO and has their sum."""
     sizes: dict[str, list[float]] = {transport: [] for transport in _TRANSPORTS}
-    for link, size in operation.links.items():
-        if link[0] == operation.event.message.me:
-            sizes[_transport(link)].append(size / 1e6)
+    for link, size in operation.sent.items():
+        sizes[operation.transport(link)].append(size / 1e6)
     sizes["SDMA"] = sizes["HCCS"]
-    return {transport: _bandwidth(some, operation.milliseconds) for transport, some in sizes.items()}
+    return {transport: _bandwidth(transport, some, operation.transit_ms) for transport, some in sizes.items()}
 
 
 def _total(operations: list[dict[str, Any]]) -> dict[str, Any]:
-    elapsed = sum(o["Communication Time Info"]["Elapse Time(ms)"] for o in operations)
+    keys = ("Elapse Time(ms)", "Transit Time(ms)", "Wait Time(ms)", "Synchronization Time(ms)")
+    times = _times(*(sum(o["Communication Time Info"][key] for o in operations) for key in keys))
     bandwidths = {}
     for transport in _TRANSPORTS:
         parts = [o["Communication Bandwidth Info"][transport] for o in operations]
@@ -173,16 +196,16 @@ def _total(operations: list[dict[str, Any]]) -> dict[str, Any]:
             "Transit Size(MB)": size, "Transit Time(ms)": time, "Bandwidth(GB/s)": _ratio(size, time),
             "Size Distribution": distribution,
         }  # fmt: skip
-    return {"Communication Time Info": _times(None, elapsed), "Communication Bandwidth Info": bandwidths}
+    return {"Communication Time Info": times, "Communication Bandwidth Info": bandwidths}
 
 
-def _by_step(recording: Recording) -> dict[str, dict[str, list[_Operation]]]:
+def _by_step(recording: Recording) -> dict[str, dict[str, list[Operation]]]:
     """step -> "p2p" or "collective" -> operations."""
-    steps: dict[str, dict[str, list[_Operation]]] = {}
+    steps: dict[str, dict[str, list[Operation]]] = {}
     for number, event in enumerate(recording.communication):
-        operation = _operation(event, number)
+        operation = operation_of(event, number)
         step = steps.setdefault("step" if event.step is None else f"step{event.step}", {"p2p": [], "collective": []})
-        step["p2p" if operation.kind in ("send", "receive") else "collective"].append(operation)
+        step["p2p" if event.is_transfer else "collective"].append(operation)
     return steps
 
 
@@ -193,7 +216,7 @@ def communication(recording: Recording) -> dict[str, Any]:
         for kind, operations in kinds.items():
             entries = {
                 operation.name: {
-                    "Communication Time Info": _times(operation.event.start / 1000, operation.milliseconds),
+                    "Communication Time Info": _times_of(operation),
                     "Communication Bandwidth Info": _bandwidths(operation),
                 }
                 for operation in operations
@@ -204,18 +227,18 @@ def communication(recording: Recording) -> dict[str, Any]:
     return result
 
 
-def _link_rows(operations: list[_Operation], link: tuple[int, int]) -> list[dict[str, Any]]:
+def _link_rows(operations: list[Operation], link: tuple[int, int]) -> list[dict[str, Any]]:
     """Fastest first."""
     rows = []
     for operation in operations:
         size = operation.links[link] / 1e6
         rows.append(
             {
-                "Transport Type": _transport(link),
+                "Transport Type": operation.transport(link),
                 "Transit Size(MB)": size,
-                "Transit Time(ms)": operation.milliseconds,
-                "Bandwidth(GB/s)": _ratio(size, operation.milliseconds),
-                "Op Name": operation.name.partition("@")[0],
+                "Transit Time(ms)": operation.transit_ms,
+                "Bandwidth(GB/s)": _ratio(size, operation.transit_ms),
+                "Op Name": operation.short_name,
             }
         )
     return sorted(rows, key=lambda row: -row["Bandwidth(GB/s)"])
@@ -237,7 +260,7 @@ def communication_matrix(recording: Recording) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for step, kinds in _by_step(recording).items():
         for kind, operations in kinds.items():
-            shared: dict[tuple[str, str, tuple[int, int]], list[_Operation]] = {}
+            shared: dict[tuple[str, str, tuple[int, int]], list[Operation]] = {}
             for operation in operations:
                 for link in operation.links:
                     shared.setdefault((operation.kind.lower(), operation.group, link), []).append(operation)

@@ -2,16 +2,16 @@
 
 import csv
 import json
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from torch_cann import version
-from torch_cann.profiler import _communication, _trace_view
+from torch_cann.profiler import _communication, _database, _kernels, _trace_view
+from torch_cann.profiler._groups import global_rank, groups
 from torch_cann.profiler._intervals import difference, length, union
-from torch_cann.profiler._records import Event, Memory, Recording, memory_of, shapes_of
-from torch_cann.profiler.experimental_config import ProfilerLevel
+from torch_cann.profiler._records import Event, Memory, Recording, lives_of, memory_of, shapes_of
+from torch_cann.profiler.experimental_config import ExportType, ProfilerLevel, _ExperimentalConfig
 
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 TRACE = "trace_view.json"
@@ -35,19 +35,6 @@ def _table(path: Path, columns: str, rows: Iterable[Iterable[Any]]) -> None:
         writer.writerows(rows)
 
 
-def _kernel_type(event: Event) -> str:
-    """The operator's name as kernels are called: aten::addmm -> Addmm."""
-    return "".join(part.capitalize() for part in event.name.rpartition("::")[2].split("_"))
-
-
-_CUBE = ("mm", "matmul", "linear", "conv", "attention", "einsum")
-
-
-def _core(event: Event) -> str:
-    """The unit that runs such a kernel on hardware: matrix products on cube cores, the rest on vector cores."""
-    return "AI_CORE" if any(word in event.name for word in _CUBE) else "AI_VECTOR_CORE"
-
-
 def _kernel_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
     """Of kernels and of communication, which belongs to no stream here."""
     last_end: dict[int, int] = {}
@@ -62,7 +49,7 @@ def _kernel_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
         last_end[event.stream] = event.end
         dtypes = ";".join(dtype.upper() for dtype in event.dtypes)
         yield [
-            step, device, _ABSENT, number, event.stream, event.name, _kernel_type(event), "static", _core(event),
+            step, device, _ABSENT, number, event.stream, event.name, _kernels.type_of(event), "static", _kernels.core_of(event),
             _us(event.start), _us(event.duration), _us(waited), _ABSENT, _ABSENT, "NO", shapes_of(event), dtypes,
             ";".join(["ND"] * len(event.shapes)), _ABSENT, _ABSENT, _ABSENT, _ABSENT,
         ]  # fmt: skip
@@ -89,9 +76,9 @@ def _operator_rows(recording: Recording) -> Iterator[list[Any]]:
     for event in recording.operators:
         own = event.duration if event.is_kernel else 0
         total = device_time.get(id(event), 0)
-        cores = _us(own) if _core(event) == "AI_CORE" else _us(0)
+        cores = _us(own) if _kernels.core_of(event) == "AI_CORE" else _us(0)
         yield [
-            event.name, shapes_of(event), event.call_stack(), _us(event.duration - event.children_ns),
+            event.name, shapes_of(event), ";\n".join(event.call_frames()), _us(event.duration - event.children_ns),
             _us(event.duration), _us(own), _us(total), cores, cores,
         ]  # fmt: skip
 
@@ -99,7 +86,7 @@ def _operator_rows(recording: Recording) -> Iterator[list[Any]]:
 def _statistic_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
     kinds: dict[tuple[str, str], list[int]] = {}
     for event in recording.kernels:
-        kinds.setdefault((_kernel_type(event), _core(event)), []).append(event.duration)
+        kinds.setdefault((_kernels.type_of(event), _kernels.core_of(event)), []).append(event.duration)
     total = sum(map(sum, kinds.values())) or 1
     for (kind, core), times in sorted(kinds.items(), key=lambda item: -sum(item[1])):
         spent = sum(times)
@@ -110,19 +97,21 @@ def _statistic_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
 
 
 def _api_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
-    names: dict[str, list[int]] = {}
-    for event in recording.operators:
-        names.setdefault(event.name, []).append(event.duration)
-    for name, times in sorted(names.items(), key=lambda item: -sum(item[1])):
+    """Levels are those of calls in CANN's profiles; there, operators of PyTorch are "op"."""
+    calls: dict[tuple[str, str], list[int]] = {}
+    for level, events in (("op", recording.operators), ("communication", recording.communication)):
+        for event in events:
+            calls.setdefault((level, event.name), []).append(event.duration)
+    for (level, name), times in sorted(calls.items(), key=lambda item: -sum(item[1])):
         mean = sum(times) / len(times)
         variance = sum((t - mean) ** 2 for t in times) / len(times) / 1e6
-        yield [device, "pytorch", name, _us(sum(times)), len(times), _us(mean), _us(min(times)), _us(max(times)),
+        yield [device, level, name, _us(sum(times)), len(times), _us(mean), _us(min(times)), _us(max(times)),
                f"{variance:.3f}"]  # fmt: skip
 
 
 def _step_rows(recording: Recording, device: int) -> Iterator[list[Any]]:
     """Where the time of each step went; one row without a number when there are no steps."""
-    spans = [(int(e.name.partition("#")[2]), e.start, e.end) for e in recording.steps]
+    spans = [(e.number, e.start, e.end) for e in recording.steps]
     if not spans and recording.events:
         spans = [("", recording.events[0].start, max(event.end for event in recording.events))]
     for number, start, end in spans:
@@ -155,16 +144,7 @@ def _memory_rows(memory: list[Memory]) -> Iterator[list[Any]]:
 
 
 def _operator_memory_rows(memory: list[Memory]) -> Iterator[list[Any]]:
-    """A row for each block that was taken, with its end where it is in the recording too."""
-    taken: dict[int, Any] = {}
-    pairs = []
-    for record in memory:
-        if record.bytes > 0:
-            taken[record.address] = [record, None]
-            pairs.append(taken[record.address])
-        elif record.address in taken:
-            taken.pop(record.address)[1] = record
-    for first, last in pairs:
+    for first, last in lives_of(memory):
         release, lifetime = ("", "") if last is None else (_us(last.time), _us(last.time - first.time))
         at_end = ["", "", ""] if last is None else [_mb(last.allocated), _mb(last.reserved), _mb(last.allocated)]
         yield [
@@ -182,27 +162,24 @@ _OPERATOR_MEMORY_COLUMNS = (
 
 def write_about(folder: Path, configuration: dict[str, Any], metadata: dict[str, Any]) -> None:
     """Writes how the profile was made, and of what: ``metadata`` is what the user added."""
-    rank = int(os.environ.get("RANK", "-1"))
+    rank = global_rank()
     (folder / "FRAMEWORK").mkdir()
     info = {
         "config": configuration, "rank_id": rank, "torch_npu_version": version.TORCH_NPU,
         "torch_cann_version": version.__version__,
     }  # fmt: skip
     (folder / f"profiler_info{'' if rank < 0 else f'_{rank}'}.json").write_text(json.dumps(info, indent=1))
-    known = {"simulated": True, "parallel_group_info": _communication.groups()}
-    (folder / "profiler_metadata.json").write_text(json.dumps(known | metadata, indent=1))
+    (folder / "profiler_metadata.json").write_text(json.dumps(_known(metadata), indent=1))
 
 
-def write_tables(folder: Path, recording: Recording, level: ProfilerLevel, device: int) -> None:
-    """Completes the trace of PyTorch that ``folder`` holds, and writes the tables of ``level`` for card ``device``."""
-    output = folder / OUTPUT
-    trace = json.loads((output / TRACE).read_text(encoding="utf-8"))
+def _write_text(
+    output: Path, trace: dict[str, Any], recording: Recording, memory: list[Memory], level: ProfilerLevel, device: int
+) -> None:
     _trace_view.add_device_tracks(trace, recording, device)
     (output / TRACE).write_text(json.dumps(trace), encoding="utf-8")
     _table(output / "operator_details.csv", _OPERATOR_COLUMNS, _operator_rows(recording))
     _table(output / "kernel_details.csv", _KERNEL_COLUMNS, _kernel_rows(recording, device))
     _table(output / "step_trace_time.csv", _STEP_COLUMNS, _step_rows(recording, device))
-    memory = memory_of(trace, recording)
     if memory:
         columns = (
             "Component|Timestamp(us)|Total Allocated(MB)|Total Reserved(MB)|Total Active(MB)|Stream Ptr|Device Type"
@@ -220,3 +197,28 @@ def write_tables(folder: Path, recording: Recording, level: ProfilerLevel, devic
         ("communication_matrix", _communication.communication_matrix),
     ):
         (output / f"{name}.json").write_text(json.dumps(make(recording), indent=1))
+
+
+def write_tables(
+    folder: Path, recording: Recording, options: _ExperimentalConfig, device: int, metadata: dict[str, Any]
+) -> None:
+    """Makes of PyTorch's trace, which ``folder`` holds, what ``options`` ask for.
+
+    Args:
+        options: how much the tables hold, and whether they are text, databases or both.
+        device: the card that was profiled.
+        metadata: what the user added.
+    """
+    output = folder / OUTPUT
+    trace = json.loads((output / TRACE).read_text(encoding="utf-8"))
+    memory = memory_of(trace, recording)
+    if ExportType.Text in options.export_type:
+        _write_text(output, trace, recording, memory, options.profiler_level, device)
+    else:
+        (output / TRACE).unlink()
+    if ExportType.Db in options.export_type:
+        _database.write(output, recording, memory, _step_rows(recording, device), device, _known(metadata))
+
+
+def _known(metadata: dict[str, Any]) -> dict[str, Any]:
+    return {"simulated": True, "parallel_group_info": groups(), **metadata}

@@ -153,7 +153,7 @@ def tensorboard_trace_handler(
     Args:
         dir_name: made if absent; by default ASCEND_WORK_PATH/profiling_data if that is set, else the current folder.
         worker_name: by default host name and process id.
-        analyse_flag: False writes only the trace, not the tables.
+        analyse_flag: False writes only the trace, not the tables or databases.
         async_mode: writes in a thread; the interpreter waits for it at exit.
     """
     if worker_name is not None and (not worker_name or "/" in worker_name):
@@ -173,7 +173,7 @@ def tensorboard_trace_handler(
             prof._recording() if isinstance(prof, _NpuActions) else Recording.of(prof.profiler.kineto_results.events())
         )
         metadata = prof._metadata() if isinstance(prof, _NpuActions) else {}
-        level = getattr(prof, "experimental", _ExperimentalConfig()).profiler_level
+        options = getattr(prof, "experimental", _ExperimentalConfig())
         device = torch.npu.current_device()  # of this thread, not of the one that writes
         output = folder / _folder.OUTPUT
         output.mkdir(parents=True)
@@ -182,7 +182,7 @@ def tensorboard_trace_handler(
         def write() -> None:
             _folder.write_about(folder, _configuration(prof), metadata)
             if analyse_flag:
-                _folder.write_tables(folder, recording, level, device)
+                _folder.write_tables(folder, recording, options, device, metadata)
 
         if async_mode:
             threading.Thread(target=write, name="profiler_analysis").start()

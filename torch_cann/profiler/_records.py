@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torch_cann import _C
 from torch_cann.profiler._intervals import Intervals, union
 
 SET_STREAM = "npu::set_stream"  # see torch_cann/npu/streams.py
@@ -43,6 +44,27 @@ class Message:
     partner: int  # of a transfer, or the root; -1 if there is none
     sent_bytes: int
     received_bytes: int
+    dtype: str = ""  # by c10's name
+    elements: int = 0
+
+    @property
+    def place(self) -> int:
+        """This rank, in the group."""
+        return self.ranks.index(self.me)
+
+    @property
+    def partner_place(self) -> int:
+        """The partner, in the group; -1 if there is none."""
+        return self.ranks.index(self.partner) if self.partner in self.ranks else -1
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What this rank did from the time an operation left the queue of its group until it was done; ns."""
+
+    ran: int
+    waited: int  # of that, for other ranks
+    synchronization: int  # of that, until all had come
 
 
 @dataclass
@@ -63,6 +85,9 @@ class Event:
     stream: int = 0
     step: int | None = None
     message: Message | None = None
+    waits: Waits | None = None
+    sequence: int = -1  # autograd's number of the operator
+    forward_thread: int = 0  # where the operator ran that this one is the backward of
 
     @property
     def duration(self) -> int:
@@ -73,6 +98,10 @@ class Event:
         return self.name.startswith(COMMUNICATION) and self.name != _COALESCED
 
     @property
+    def is_transfer(self) -> bool:
+        return self.name.removeprefix(COMMUNICATION) in ("send", "recv", "recv_any_source")
+
+    @property
     def is_operator(self) -> bool:
         return "::" in self.name and not (self.is_python or self.is_annotation or self.name.startswith(SET_STREAM))
 
@@ -81,13 +110,19 @@ class Event:
         """Whether this is work of the card as hardware would do it: the outermost operator with a device kernel."""
         return not self.inside_kernel and self.is_operator and _runs_a_kernel(self.name)
 
-    def call_stack(self) -> str:
+    @property
+    def number(self) -> int:
+        """Of an event that is a step."""
+        return int(_STEP.match(self.name)[1])
+
+    def call_frames(self) -> tuple[str, ...]:
+        """Python functions that were running, the innermost first."""
         frames, event = [], self.parent
         while event is not None:
             if event.is_python:
                 frames.append(event.name)
             event = event.parent
-        return ";\n".join(frames)
+        return tuple(frames)
 
 
 def shapes_of(event: Event) -> str:
@@ -148,7 +183,7 @@ def _place(events: list[Event], steps: list[Event]) -> None:
         while position < len(steps) and steps[position].end <= event.start:
             position += 1
         if position < len(steps) and steps[position].start <= event.start:
-            event.step = int(_STEP.match(steps[position].name)[1])
+            event.step = steps[position].number
 
 
 def _ranks_of(meta: dict[str, str]) -> tuple[int, ...]:
@@ -168,7 +203,8 @@ def _message(meta: dict[str, str]) -> Message:
     return Message(
         meta["Process Group Name"].strip('"'), int(meta.get("Seq", 0)), torch.distributed.get_rank(), ranks,
         ranks[place] if 0 <= place < len(ranks) else -1,
-        element * int(meta["In msg nelems"]), element * int(meta["Out msg nelems"]),
+        element * int(meta["In msg nelems"]), element * int(meta["Out msg nelems"]), meta["dtype"].strip('"'),
+        max(int(meta["In msg nelems"]), int(meta["Out msg nelems"])),
     )  # fmt: skip
 
 
@@ -181,6 +217,14 @@ def _add_messages(events: list[Event], parameters: list[tuple[int, int, dict[str
                 position += 1
             if position < len(parameters) and parameters[position][0] <= event.start:
                 event.message = _message(parameters[position][2])
+
+
+def _add_waits(operations: Iterable[Event]) -> None:
+    """Gives operations that are done, and that have a message, what they waited for other ranks."""
+    known = {entry[:3]: Waits(*entry[3:]) for entry in _C._distributed_c10d._waits()}
+    for event in operations:
+        if event.message is not None:
+            event.waits = known.get((event.message.group, event.is_transfer, event.message.sequence))
 
 
 @dataclass
@@ -226,6 +270,8 @@ class Recording:
                     list(raw.dtypes()),
                     raw.is_python_function(),
                     raw.is_user_annotation(),
+                    sequence=raw.sequence_nr(),
+                    forward_thread=raw.fwd_thread_id(),
                 )
             )
         everything = [event for events in threads.values() for event in events]
@@ -236,7 +282,9 @@ class Recording:
             _place(events, steps)
             _add_messages(events, sorted(parameters.get(thread, []), key=lambda about: about[0]))
         everything.sort(key=lambda e: e.start)
-        return cls(everything, steps)
+        recording = cls(everything, steps)
+        _add_waits(recording.communication)
+        return recording
 
 
 def memory_of(trace: dict[str, Any], recording: Recording) -> list[Memory]:
@@ -266,3 +314,17 @@ def memory_of(trace: dict[str, Any], recording: Recording) -> list[Memory]:
             )
         )
     return records
+
+
+def lives_of(memory: Iterable[Memory]) -> list[tuple[Memory, Memory | None]]:
+    """Each block that was taken, with its end where that is in the recording too."""
+    taken: dict[int, int] = {}
+    lives: list[tuple[Memory, Memory | None]] = []
+    for record in memory:
+        if record.bytes > 0:
+            taken[record.address] = len(lives)
+            lives.append((record, None))
+        elif record.address in taken:
+            place = taken.pop(record.address)
+            lives[place] = (lives[place][0], record)
+    return lives

@@ -6,7 +6,7 @@ Trace viewers want numbers for processes and threads, and names of them in event
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torch_cann.profiler._communication import group_id
+from torch_cann.profiler._groups import communicator_of, number_of
 from torch_cann.profiler._intervals import Intervals, difference, union
 from torch_cann.profiler._records import Event, Recording, shapes_of
 
@@ -64,10 +64,14 @@ def _flow(number: int, host: tuple[int, int], device: tuple[int, int], us: float
                "ts": us}  # fmt: skip
 
 
+def _group(event: Event) -> str:
+    return "0" if event.message is None else number_of(communicator_of(event.message.group))
+
+
 def _tracks(recording: Recording) -> tuple[dict[int, str], dict[int, str], dict[str, int]]:
     """Names of the tracks of streams and of groups, and the track of each group."""
     streams = {event.stream: f"Stream {event.stream}" for event in recording.kernels}
-    ids = dict.fromkeys("0" if e.message is None else group_id(e.message.group) for e in recording.communication)
+    ids = dict.fromkeys(map(_group, recording.communication))
     numbers = {group: number for number, group in enumerate(ids)}
     return streams, {number: f"Group {group} Communication" for group, number in numbers.items()}, numbers
 
@@ -97,8 +101,7 @@ def add_device_tracks(trace: dict[str, Any], recording: Recording, device: int) 
     for number, event in enumerate((*recording.kernels, *recording.communication)):
         args: dict[str, Any] = {"Step": event.step}
         if event.is_communication:
-            group = "0" if event.message is None else group_id(event.message.group)
-            pid, tid, category = _COMMUNICATION, groups[group], "communication"
+            pid, tid, category = _COMMUNICATION, groups[_group(event)], "communication"
             if event.message is not None:
                 args |= {"group": event.message.group, "size(Byte)": event.message.sent_bytes}
         else:

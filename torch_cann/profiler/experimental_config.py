@@ -40,7 +40,7 @@ class AiCMetrics(Enum):
 
 
 class ExportType(Enum):
-    """Text: JSON and CSV files. Db: an SQLite file of MindStudio, which is not written here."""
+    """Text: JSON and CSV files. Db: SQLite files with the tables of MindStudio."""
 
     Text = "text"
     Db = "db"
@@ -65,8 +65,7 @@ def supported_ai_core_metrics() -> set[AiCMetrics]:
 
 
 def supported_export_type() -> set[ExportType]:
-    """Forms that are written: Text."""
-    return {ExportType.Text}
+    return set(ExportType)
 
 
 def _checked(kind: type[Enum], value: Any) -> Any:
@@ -116,7 +115,6 @@ class _ExperimentalConfig:
             "mstx_domain_exclude": bool(mstx_domain_exclude),
             "sys_io": sys_io,
             "sys_interconnection": sys_interconnection,
-            "export_type=ExportType.Db": ExportType.Db in self.export_type,
         }
         asked = [name for name, value in absent.items() if value]
         if asked:
