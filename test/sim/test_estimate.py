@@ -146,11 +146,53 @@ def test_published_a100_runs_within_three_percent(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, _VALIDATION, "--set", "a100", "--json", tmp_path / "v.json"], check=True, timeout=240
     )
-    sets = json.loads((tmp_path / "v.json").read_text())["sets"]
-    published = sets["Megatron-LM 2022, A100"]
+    result = json.loads((tmp_path / "v.json").read_text())
+    published = result["sets"]["Megatron-LM 2022, A100"]
     assert published["rows"] == 8
     assert published["mean"] < 0.03
     assert published["naive_mean"] > 0.10
+    figures = [pair for row in result["rows"] for pair in row.get("memory_gib", {}).values()]
+    assert len(figures) == 24
+    assert [round(counted, 2) for _, counted in figures] == [round(given, 2) for given, _ in figures]
+    assert not [row["id"] for row in result["rows"] if row["peak_gib"] > row["capacity_gib"]]
+
+
+def test_rows_in_another_file_may_leave_fields_out(tmp_path: Path) -> None:
+    """What a row must have, uneven layers, idle layers, partial recomputation, an unknown framework, a contradiction."""
+    model = {"layers": 9, "hidden": 1024, "heads": 8, "ffn": 2816, "vocab": 32000, "glu": True}
+    least = {
+        "id": "least", "framework": "Other", "device": "Atlas", "npus": 8, "model": model, "seq": 2048,
+        "parallel": {"tp": 2, "pp": 2}, "measured": {"tokens_per_s_per_npu": 9000}, "source": {},
+    }  # fmt: skip
+    block = {"recompute-granularity": "full", "recompute-method": "block", "recompute-num-layers": "1"}
+    rows = [
+        least,
+        least | {"id": "whole", "recompute": {"recompute-granularity": "full"}, "global_batch": 32},
+        least | {"id": "block", "recompute": block, "global_batch": 32},
+        least
+        | {"id": "idle", "noop_layers": "8", "model": model | {"layers": 8}, "parallel": {"tp": 1, "pp": 3}, "npus": 3},
+        least | {"id": "wrong", "parallel": {"tp": 16}, "npus": 16},
+        least | {"id": "denied", "grade": "X"},
+    ]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    command = [
+        sys.executable,
+        _VALIDATION,
+        "--set",
+        "ascend",
+        "--rows",
+        tmp_path / "rows.json",
+        "--json",
+        tmp_path / "v.json",
+    ]
+    done = subprocess.run(command, check=True, timeout=240, capture_output=True, text=True)
+    found = {row["id"]: row for row in json.loads((tmp_path / "v.json").read_text())["rows"]}
+    assert found["least"]["set"] == "Other, 910B"
+    assert found["block"]["model_seconds"] < found["whole"]["model_seconds"]
+    assert found["block"]["peak_gib"] > found["whole"]["peak_gib"]
+    assert found["idle"]["error"] is not None
+    assert "does not divide the 8 attention heads" in found["wrong"]["skipped"]
+    assert "denied" in done.stdout and "contradict" in done.stdout and "error" not in found["denied"]
 
 
 _MONOTONE = """

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from torch_cann import _C
+from torch_cann.plan import stragglers
 from torch_cann.plan.calibration import Calibration
 from torch_cann.plan.errors import PlanError
 from torch_cann.plan.ranks import COLLECTIVE, LAUNCH, RECEIVE, SEND, actions
@@ -160,7 +161,7 @@ def summarize(traces: list[Trace], calibration: Calibration, tokens_per_step: in
     soc = _sim.soc()
     placed = place(traces)
     slowest = max(placed, key=lambda times: times.step_us)
-    raw = slowest.step_us
+    raw = slowest.step_us * stragglers.slowdown(world)
     seconds = raw / 1e6 * calibration.factor
     low, high = calibration.range(seconds)
     flops = max(step_flops(times) for times in placed)
@@ -180,10 +181,11 @@ def summarize(traces: list[Trace], calibration: Calibration, tokens_per_step: in
         "flops_per_step_and_rank": flops,
         "ranks": [_rank(times) for times in placed],
         "assumptions": [dict(entry, rank=trace.rank) for trace in traces for entry in trace.assumptions],
+        "notes": stragglers.notes(world),
     }
     if pipeline := _pipeline(placed):
         report["pipeline"] = pipeline
-        report["notes"] = [_sentence(pipeline)]
+        report["notes"].append(_sentence(pipeline))
     if tokens_per_step and seconds:
         report["tokens_per_second"] = tokens_per_step / seconds
         report["tokens_per_second_and_npu"] = tokens_per_step / seconds / world

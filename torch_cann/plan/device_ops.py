@@ -166,16 +166,18 @@ class DropoutAdd(torch.autograd.Function):
 
 
 class Attention(torch.autograd.Function):
-    """q [batch, heads, tokens, dim], k and v [batch, kv heads, keys, dim] -> [batch, heads, tokens, dim]"""
+    """q [batch, heads, tokens, dim], k and v [batch, kv heads, keys, dim] -> [batch, heads, tokens, dim]; ``held``: the result
+    is there already, copied from the host while other operators ran."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, density: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, density: float, held: bool) -> Tensor:
         ctx.density = round(density * 1e6)
-        out, largest, total = ops.npu_fusion_attention(q, k, v, ctx.density)
+        kernel = _attention if held else ops.npu_fusion_attention
+        out, largest, total = kernel(q, k, v, ctx.density)
         ctx.save_for_backward(q, k, v, largest, total, out)
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         q, k, v, largest, total, out = ctx.saved_tensors
-        return *ops.npu_fusion_attention_grad(q, k, v, grad.contiguous(), largest, total, out, ctx.density), None
+        return *ops.npu_fusion_attention_grad(q, k, v, grad.contiguous(), largest, total, out, ctx.density), None, None

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from torch_cann import _C
-from torch_cann.plan import schedule
+from torch_cann.plan import schedule, stragglers
 from torch_cann.plan.calibration import Calibration
 from torch_cann.plan.errors import PlanError
 from torch_cann.plan.layout import Layout, Model, check
@@ -58,14 +58,17 @@ def _stages_that_differ(model: Model, layout: Layout) -> list[int]:
     """
     chosen: dict[Any, int] = {}
     for stage in range(layout.pp):
-        key = (stage == 0, stage == layout.pp - 1, layout.layers_of(stage, model), _has_experts(model, layout, stage))
-        chosen.setdefault(key, stage)
+        chosen.setdefault(_kind_of_stage(model, layout, stage), stage)
     return sorted(chosen.values())
 
 
-def _has_experts(model: Model, layout: Layout, stage: int) -> tuple[bool, bool]:
+def _kind_of_stage(model: Model, layout: Layout, stage: int) -> tuple[Any, ...]:
+    """Equal for stages that do the same."""
     before = sum(layout.layers_of(i, model) for i in range(stage))
-    return bool(model.experts), before < model.dense_layers
+    count = layout.layers_of(stage, model)
+    again = layout.recomputed_layers[stage] if layout.recomputed_layers else count
+    dense = min(count, max(0, model.dense_layers - before)) if model.experts else 0
+    return stage == 0, stage == layout.pp - 1, count, again, dense
 
 
 class _Spent:
@@ -193,7 +196,8 @@ def step_seconds(stages: dict[int, StageResult], layout: Layout) -> float:
     """The model's time of a step, before calibration; ``stages`` has every stage."""
     everything = [stages[stage] for stage in range(layout.pp)]
     tail = max(stage.gradients + stage.parameters + stage.update for stage in everything)
-    return schedule.makespan([stage.times() for stage in everything], layout.micro_batches) + tail
+    alone = schedule.makespan([stage.times() for stage in everything], layout.micro_batches) + tail
+    return alone * stragglers.slowdown(layout.world)
 
 
 def run(model: Model, layout: Layout) -> tuple[float, dict[int, StageResult]]:
@@ -209,12 +213,12 @@ def run(model: Model, layout: Layout) -> tuple[float, dict[int, StageResult]]:
 def _fill(results: dict[int, StageResult], model: Model, layout: Layout) -> dict[int, StageResult]:
     """Every stage's result, equal ones shared."""
     filled = {}
-    by_key = {}
+    by_kind = {}
     for stage in range(layout.pp):
-        key = (stage == 0, stage == layout.pp - 1, layout.layers_of(stage, model), _has_experts(model, layout, stage))
+        kind = _kind_of_stage(model, layout, stage)
         if stage in results:
-            by_key[key] = results[stage]
-        filled[stage] = by_key[key]
+            by_kind[kind] = results[stage]
+        filled[stage] = by_kind[kind]
     return filled
 
 
@@ -264,7 +268,7 @@ def summarize(model: Model, layout: Layout, calibration: Calibration) -> dict[st
 
 
 def _notes(layout: Layout, soc: dict[str, Any]) -> list[str]:
-    notes = []
+    notes = stragglers.notes(layout.world)
     if not layout.fp16 and not soc["bf16_cube"]:
         notes.append(
             f"{soc['name']} multiplies bfloat16 in float32, at {soc['fp32_ratio']:g} of the fp16 peak: --dtype fp16 is faster"

@@ -32,7 +32,8 @@ class Model:
     rope_dim: int = 64  # its rotary part
     query_rank: int = 0  # width of its queries' narrow vector (DeepSeek-V3: 1536); 0: none
     post_norms: int = 0  # further norms per layer, as in Gemma 2
-    linear_bias: bool = False
+    qkv_bias: bool = False  # added to queries, keys and values
+    logit_softcap: bool = False  # logits are bounded by a tanh, as in Gemma 2
 
     @property
     def kv(self) -> int:
@@ -94,6 +95,8 @@ class Layout:
     sequence_parallel: bool = True
     zero: int = 0  # over the data-parallel ranks: 1 optimizer states, 2 gradients too
     recompute: str = "none"  # none, selective (attention scores, where attention is not fused), full
+    recomputed_layers: tuple[int, ...] = ()  # with full: leading layers of each stage's chunks; (): all layers
+    swap_attention: bool = False  # with full: attention's results wait in host memory and are not computed again
     stage_layers: tuple[int, ...] = ()  # uneven stages
     fused_collectives: bool = False  # MC2: matrix products fused with the tensor-parallel collectives
     overlap_gradients: bool = False
@@ -105,6 +108,7 @@ class Layout:
     fused_gated: bool = True
     reuse_master: bool = False  # 16-bit weights live in the upper half of the fp32 masters
     fp16: bool = False
+    fp32_gradients: bool = False  # with fp16: gradients are added up in fp32 all the same
     fused_gradients: bool = False  # weight gradients added up inside the product
     rotary: bool = True
     dropout: bool = False  # in attention and before the residual sums
@@ -167,6 +171,12 @@ def check(model: Model, layout: Layout) -> None:
         )
     if layout.recompute not in ("none", "selective", "full"):
         raise PlanError(f"recompute is none, selective or full, not {layout.recompute!r}")
+    if layout.recomputed_layers and (len(layout.recomputed_layers) != layout.pp or min(layout.recomputed_layers) < 0):
+        raise PlanError(
+            f"the recomputed layers {list(layout.recomputed_layers)} must be {layout.pp} numbers, one for each stage"
+        )
+    if layout.recompute != "full" and (layout.recomputed_layers or layout.swap_attention):
+        raise PlanError("recomputed layers and swapped attention go with full recomputation")
     if layout.zero not in (0, 1, 2):
         raise PlanError(f"zero is 0, 1 or 2, not {layout.zero}: sharded parameters are not in the program")
     if layout.dispatcher not in ("alltoall", "allgather"):

@@ -10,14 +10,16 @@ from torch.utils.checkpoint import checkpoint
 
 from torch_cann.plan.device_ops import Attention, Group, Norm, Rotary, ops
 from torch_cann.plan.layout import Layout, Model
-from torch_cann.plan.reference.weights import Column, Groups, Row, Weight
+from torch_cann.plan.reference.weights import AddBias, Column, Groups, Row, Weight
 
 
 class SelfAttention(nn.Module):
-    """x [tokens / tp, hidden] -> the same; ``windowed`` layers look back no further than the model's window."""
+    """x [tokens / tp, hidden] -> the same; ``windowed`` layers look back no further than the model's window. ``swapped``: its
+    layer is computed again in backward, when the fused kernel's results come back from host memory."""
 
-    def __init__(self, model: Model, layout: Layout, groups: Groups, windowed: bool) -> None:
+    def __init__(self, model: Model, layout: Layout, groups: Groups, windowed: bool, swapped: bool) -> None:
         super().__init__()
+        self.swapped = swapped
         self.model, self.layout, self.groups = model, layout, groups
         self.heads = model.heads // layout.tp
         self.kv = max(1, model.kv // layout.tp)
@@ -32,6 +34,7 @@ class SelfAttention(nn.Module):
                 self.norm_query = Weight(model.query_rank, layout=layout)
         else:
             self.qkv = Weight((self.heads + 2 * self.kv) * head, model.hidden, layout=layout)
+            self.qkv_bias = Weight((self.heads + 2 * self.kv) * head, layout=layout) if model.qkv_bias else None
         self.out = Weight(model.hidden, self.heads * head, layout=layout)
         window = model.window if windowed else 0
         sequence = layout.sequence
@@ -49,6 +52,8 @@ class SelfAttention(nn.Module):
     def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, [tokens, batch, heads, head] as Megatron keeps them; splitting copies each once."""
         fused = Column.apply(x, self.qkv.value, self.qkv, self.groups.tp)
+        if self.qkv_bias is not None:
+            fused = AddBias.apply(fused, self.qkv_bias.value, self.qkv_bias)
         parts = fused.view(-1, self.layout.micro_batch, self.heads + 2 * self.kv, self.model.head)
         q, k, v = parts.split([self.heads, self.kv, self.kv], dim=2)
         return q.contiguous(), k.contiguous(), v.contiguous()
@@ -90,7 +95,9 @@ class SelfAttention(nn.Module):
                 else RingAttention.apply(q, k, v, self.density, cp)
             )
         q, k, v = (x.permute(1, 2, 0, 3) for x in (q, k, v))
-        y = Attention.apply(q, k, v, self.density) if self.layout.flash else self.scores(q, k, v)
+        # A checkpointed layer's first pass is without gradients; its second has them.
+        held = self.swapped and torch.is_grad_enabled()
+        y = Attention.apply(q, k, v, self.density, held) if self.layout.flash else self.scores(q, k, v)
         return y.permute(2, 0, 1, 3)
 
     def scores(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -17,13 +17,15 @@ from torch_cann.plan.reference.weights import Column, Groups, Weight
 
 
 class Layer(nn.Module):
-    def __init__(self, model: Model, layout: Layout, groups: Groups, index: int) -> None:
+    """Decoder layer ``index`` of the model: x [tokens / tp, hidden] -> the same. Backward computes it again if so said."""
+
+    def __init__(self, model: Model, layout: Layout, groups: Groups, index: int, recomputed: bool) -> None:
         super().__init__()
-        self.layout = layout
+        self.layout, self.recomputed = layout, recomputed
         windowed = (index * model.window_share) % 1 + model.window_share >= 1
         norms = 2 + model.post_norms
         self.norms = nn.ModuleList(Weight(model.hidden, layout=layout) for _ in range(norms))
-        self.attention = SelfAttention(model, layout, groups, windowed)
+        self.attention = SelfAttention(model, layout, groups, windowed, layout.swap_attention and recomputed)
         routed = model.experts and index >= model.dense_layers
         self.mlp = Experts(model, layout, groups) if routed else Feedforward(model, layout, groups, model.ffn)
         self.fused_norm = layout.fused_norm or not model.gated
@@ -32,8 +34,9 @@ class Layer(nn.Module):
         return Norm.apply(x, self.norms[which].value, self.fused_norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        full = self.layout.recompute == "full"
-        return checkpoint(self.body, x, use_reentrant=True, preserve_rng_state=False) if full else self.body(x)
+        if not self.recomputed:
+            return self.body(x)
+        return checkpoint(self.body, x, use_reentrant=True, preserve_rng_state=False)
 
     def body(self, x: Tensor) -> Tensor:
         y = self.attention(self.norm(x, 0))
@@ -58,10 +61,14 @@ class Head(nn.Module):
         self.norm = Weight(model.hidden, layout=layout)
         self.fused_norm = layout.fused_norm or not model.gated
         self.weight = Weight(-(-model.vocab // layout.tp), model.hidden, layout=layout)
+        self.softcap = model.logit_softcap
 
     def forward(self, x: Tensor) -> Tensor:
         x = Norm.apply(x, self.norm.value, self.fused_norm)
-        return CrossEntropy.apply(Column.apply(x, self.weight.value, self.weight, self.groups.tp), self.groups.tp)
+        logits = Column.apply(x, self.weight.value, self.weight, self.groups.tp)
+        if self.softcap:
+            logits = torch.tanh(logits / 30.0) * 30.0
+        return CrossEntropy.apply(logits, self.groups.tp)
 
 
 class CrossEntropy(torch.autograd.Function):

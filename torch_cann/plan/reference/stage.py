@@ -22,8 +22,11 @@ class Stage:
         self._reductions: list[Any] = []
         before = sum(layout.layers_of(i, model) for i in range(stage))
         count = layout.layers_of(stage, model)
-        layers = [Layer(model, layout, self.groups, before + i) for i in range(count)]
         size = -(-count // layout.vpp)
+        again = 0
+        if layout.recompute == "full":
+            again = layout.recomputed_layers[stage] if layout.recomputed_layers else count
+        layers = [Layer(model, layout, self.groups, before + i, i % size < again) for i in range(count)]
         self.chunks = [layers[i * size : (i + 1) * size] for i in range(layout.vpp)]
         first, last = stage == 0, stage == layout.pp - 1
         self.embedding = Embedding(model, layout, self.groups) if first else None

@@ -34,7 +34,7 @@ class Groups:
 
 
 class Weight(nn.Module):
-    """A weight with its fp32 gradient buffer, which products add to."""
+    """A weight with its gradient buffer, fp32 or as the layout says, which products add to."""
 
     def __init__(self, *shape: int, layout: Layout, expert: bool = False) -> None:
         super().__init__()
@@ -42,7 +42,8 @@ class Weight(nn.Module):
         self.value = nn.Parameter(torch.empty(shape, dtype=dtype, device="npu"))
         shards = layout.dp * layout.cp if layout.zero >= 2 else 1
         grad_shape = shape if shards == 1 else (-(-self.value.numel() // shards),)
-        self.main_grad = torch.empty(grad_shape, dtype=dtype if layout.fp16 else torch.float, device="npu")
+        wide = not layout.fp16 or layout.fp32_gradients
+        self.main_grad = torch.empty(grad_shape, dtype=torch.float if wide else dtype, device="npu")
         self.layout = layout
         self.expert = expert
         # Called with this weight as soon as backward has made its gradient, while data-parallel reduction overlaps.
@@ -136,3 +137,18 @@ class Row(torch.autograd.Function):
         weight.accumulate(x, whole)
         weight.finish()
         return gx, None, None, None
+
+
+class AddBias(torch.autograd.Function):
+    """x [tokens, out] + bias [out], in a kernel of its own, as after a product that is fused with a collective."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Tensor, weight: Weight) -> Tensor:
+        ctx.weight = weight
+        return x + value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        ctx.weight.add(grad.sum(dim=0))
+        ctx.weight.finish()
+        return grad, None, None
