@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "aten/dry_shapes.h"
 #include "aten/fused/attention.h"
 #include "aten/fused/cross_entropy.h"
 #include "aten/fused/embedding.h"
@@ -73,6 +74,7 @@ void register_operators() {
   register_npu_operators();
   if (sim::Env::get().dry_run) {
     register_dry(aten, library("_", c10::DispatchKey::PrivateUse1));
+    register_dry_shapes(library("aten", c10::DispatchKey::Meta));
     return;
   }
   register_random(aten);

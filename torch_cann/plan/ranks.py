@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import signal
@@ -145,6 +146,7 @@ def discover(job: Job, first: int = 0) -> tuple[list[Trace], PostOffice]:
 
     Must be called before this process has initialised the device.
     """
+    importlib.import_module("torch._dynamo")  # which every optimizer imports: once here, not in every rank
     office = PostOffice()
     with tempfile.TemporaryDirectory(prefix="npu-plan-") as name:
         pool = _Pool(job, office, first, False, Path(name))
