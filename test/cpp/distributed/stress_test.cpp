@@ -1,4 +1,5 @@
-// Thousands of random operations, collectives and messages mixed, whose every byte is checked. For sanitizers, too.
+// Thousands of random operations, collectives and messages mixed, on one host and on several, whose every byte is
+// checked. For sanitizers, too.
 //
 // CANN_STRESS_OPERATIONS sets how many per world (default 400), CANN_STRESS_SEED where to start; a failure prints the
 // seed it happened with.
@@ -6,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "cluster.h"
 #include "world.h"
 
 namespace cann::hccl {
@@ -16,22 +18,33 @@ uint64_t setting(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// One operation as all ranks choose it: drawn from the same generator on each.
+enum class Kind { kAllReduce, kReduce, kReduceScatter, kAllGather, kAllToAll, kBroadcast, kGather, kScatter, kBarrier };
+constexpr int kCollectives = static_cast<int>(Kind::kBarrier) + 1;
+
+// One operation as all ranks choose it: drawn from the same generator on each. Kinds beyond Kind are transfers.
 struct Choice {
   uint64_t seed;
   int kind;
   int root;
+  Reduction reduction;
   size_t elements;
   DataType dtype;
   std::vector<Place> places;
 };
 
-Choice draw(std::mt19937_64& random, int ranks) {
+// Kinds below `kinds`, and elements up to 2^`magnitudes`.
+Choice draw(std::mt19937_64& random, int ranks, int kinds, uint64_t magnitudes) {
   constexpr DataType kTypes[] = {DataType::kFloat, DataType::kBFloat16, DataType::kHalf, DataType::kInt64,
                                  DataType::kInt8};
-  Choice choice{random(), static_cast<int>(random() % 8), static_cast<int>(random() % static_cast<uint64_t>(ranks)),
-                0,        kTypes[random() % 5],           {}};
-  const uint64_t magnitude = random() % 18;
+  constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kMax, Reduction::kMin};
+  Choice choice{random(),
+                static_cast<int>(random() % static_cast<uint64_t>(kinds)),
+                static_cast<int>(random() % static_cast<uint64_t>(ranks)),
+                kReductions[random() % 3],
+                0,
+                kTypes[random() % 5],
+                {}};
+  const uint64_t magnitude = random() % (magnitudes + 1);
   choice.elements = (uint64_t{1} << magnitude) + random() % 3 - 1;
   for (int rank = 0; rank < ranks; ++rank) {
     choice.places.push_back(random() % 4 == 0 ? Place::kForeign : Place::kHbm);
@@ -39,27 +52,33 @@ Choice draw(std::mt19937_64& random, int ranks) {
   return choice;
 }
 
+// One rank of `size`; its operations' memory comes from `fresh()`.
 class Player {
  public:
-  Player(World& world, int rank) : world_(world), engine_(world.engine(rank)), rank_(rank), buffers_(world, rank) {}
+  Player(Engine& engine, int rank, int size, std::function<Buffers()> fresh)
+      : engine_(engine), rank_(rank), size_(size), fresh_(std::move(fresh)), buffers_(fresh_()) {}
 
   void play(const Choice& choice, uint64_t sequence) {
-    buffers_ = Buffers(world_, rank_);
+    buffers_ = fresh_();
     sequence_ = sequence;
-    switch (choice.kind) {
-      case 0:
-      case 1:
-        return reduce(choice, /*scatter=*/false);
-      case 2:
-        return reduce(choice, /*scatter=*/true);
-      case 3:
-        return gather(choice);
-      case 4:
+    if (choice.kind >= kCollectives) return ring(choice);
+    switch (static_cast<Kind>(choice.kind)) {
+      case Kind::kAllReduce:
+      case Kind::kReduce:
+        return reduce(choice);
+      case Kind::kReduceScatter:
+        return reduce_scatter(choice);
+      case Kind::kAllGather:
+        return all_gather(choice);
+      case Kind::kAllToAll:
         return all_to_all(choice);
-      case 5:
+      case Kind::kBroadcast:
         return broadcast(choice);
-      default:
-        return ring(choice);
+      case Kind::kGather:
+      case Kind::kScatter:
+        return gather_or_scatter(choice);
+      case Kind::kBarrier:
+        return engine_.barrier(call_of(15, sequence_));
     }
   }
 
@@ -76,19 +95,25 @@ class Player {
     }
   }
 
-  void reduce(const Choice& choice, bool scatter) {
+  void reduce(const Choice& choice) {
+    const bool to_root = static_cast<Kind>(choice.kind) == Kind::kReduce;
     const size_t bytes = choice.elements * element_bytes(choice.dtype);
-    const auto ranks = static_cast<size_t>(world_.size());
-    const Call call = call_of(scatter ? 9 : 1, sequence_, choice.dtype, Reduction::kSum);
-    const size_t total = scatter ? bytes * ranks : bytes;
-    const Span data = make(choice, total);
+    const Call call = call_of(to_root ? 3 : 1, sequence_, choice.dtype, choice.reduction, to_root ? choice.root : -1);
+    const Span data = make(choice, bytes);
     fill_numbers(data, choice.dtype, choice.seed, rank_);
-    auto expected = expected_reduction(call, choice.seed, world_.size(), total);
-    if (!scatter) {
-      engine_.all_reduce(call, data);
-      EXPECT_EQ(bytes_of(data), expected) << choice.seed;
-      return;
-    }
+    auto expected = bytes_of(data);
+    if (!to_root || rank_ == choice.root) expected = expected_reduction(call, choice.seed, size_, bytes);
+    to_root ? engine_.reduce(call, data) : engine_.all_reduce(call, data);
+    EXPECT_TRUE(bytes_of(data) == expected) << choice.seed;
+  }
+
+  void reduce_scatter(const Choice& choice) {
+    const size_t bytes = choice.elements * element_bytes(choice.dtype);
+    const auto ranks = static_cast<size_t>(size_);
+    const Call call = call_of(9, sequence_, choice.dtype, choice.reduction);
+    const Span data = make(choice, bytes * ranks);
+    fill_numbers(data, choice.dtype, choice.seed, rank_);
+    const auto expected = expected_reduction(call, choice.seed, size_, bytes * ranks);
     std::vector<Span> parts;
     for (size_t part = 0; part < ranks; ++part) parts.push_back({data.data + part * bytes, bytes});
     const Span output = make(choice, bytes);
@@ -97,26 +122,46 @@ class Player {
     EXPECT_TRUE(std::equal(from, from + static_cast<ptrdiff_t>(bytes), output.data)) << choice.seed;
   }
 
-  void gather(const Choice& choice) {
+  void all_gather(const Choice& choice) {
     const Span mine = make(choice, choice.elements);
     fill(mine, choice.seed, rank_);
     std::vector<Span> outputs;
-    for (int peer = 0; peer < world_.size(); ++peer) outputs.push_back(make(choice, choice.elements));
+    for (int peer = 0; peer < size_; ++peer) outputs.push_back(make(choice, choice.elements));
     engine_.all_gather(call_of(4, sequence_), mine, outputs);
-    for (int peer = 0; peer < world_.size(); ++peer) expect(outputs[static_cast<size_t>(peer)], peer, choice.seed);
+    for (int peer = 0; peer < size_; ++peer) expect(outputs[static_cast<size_t>(peer)], peer, choice.seed);
+  }
+
+  // Rank r's part has `elements` + r bytes.
+  void gather_or_scatter(const Choice& choice) {
+    const bool gathers = static_cast<Kind>(choice.kind) == Kind::kGather;
+    const bool is_root = rank_ == choice.root;
+    const Span mine = make(choice, choice.elements + static_cast<size_t>(rank_));
+    if (gathers) fill(mine, choice.seed, rank_);
+    std::vector<Span> parts;
+    for (int peer = 0; is_root && peer < size_; ++peer) {
+      parts.push_back(make(choice, choice.elements + static_cast<size_t>(peer)));
+      if (!gathers) fill(parts.back(), choice.seed, peer);
+    }
+    Call call = call_of(gathers ? 7 : 8, sequence_);
+    call.root = choice.root;
+    gathers ? engine_.gather(call, mine, parts) : engine_.scatter(call, parts, mine);
+    for (size_t peer = 0; gathers && peer < parts.size(); ++peer) {
+      expect(parts[peer], static_cast<int>(peer), choice.seed);
+    }
+    expect(mine, rank_, choice.seed);
   }
 
   // From rank a to rank b go `elements` + a + 3 b bytes.
   void all_to_all(const Choice& choice) {
     const auto size = [&](int from, int to) { return choice.elements + static_cast<size_t>(from + 3 * to); };
     std::vector<Span> inputs, outputs;
-    for (int peer = 0; peer < world_.size(); ++peer) {
+    for (int peer = 0; peer < size_; ++peer) {
       inputs.push_back(make(choice, size(rank_, peer)));
       fill(inputs.back(), choice.seed + static_cast<uint64_t>(peer), rank_);
       outputs.push_back(make(choice, size(peer, rank_)));
     }
     engine_.all_to_all(call_of(11, sequence_), inputs, outputs);
-    for (int peer = 0; peer < world_.size(); ++peer) {
+    for (int peer = 0; peer < size_; ++peer) {
       expect(outputs[static_cast<size_t>(peer)], peer, choice.seed + static_cast<uint64_t>(rank_));
     }
   }
@@ -132,9 +177,9 @@ class Player {
 
   // Each rank sends several messages to the next one, which receives them by tag in another order.
   void ring(const Choice& choice) {
-    if (world_.size() == 1) return;
+    if (size_ == 1) return;
     constexpr int kMessages = 3;
-    const int next = (rank_ + 1) % world_.size(), previous = (rank_ + world_.size() - 1) % world_.size();
+    const int next = (rank_ + 1) % size_, previous = (rank_ + size_ - 1) % size_;
     std::vector<std::unique_ptr<Transfer>> transfers;
     std::vector<Span> received;
     for (int tag = 0; tag < kMessages; ++tag) {
@@ -144,7 +189,7 @@ class Player {
     }
     for (int tag = kMessages - 1; tag >= 0; --tag) {
       received.push_back(make(choice, choice.elements + static_cast<size_t>(tag)));
-      const bool any = world_.size() == 2 && choice.seed % 3 == 0;
+      const bool any = size_ == 2 && choice.seed % 3 == 0;
       transfers.push_back(engine_.recv(call_of(13, sequence_), received.back(), any ? -1 : previous, tag));
     }
     for (const auto& transfer : transfers) transfer->wait();
@@ -153,25 +198,25 @@ class Player {
     }
   }
 
-  World& world_;
   Engine& engine_;
   const int rank_;
+  const int size_;
+  const std::function<Buffers()> fresh_;
   Buffers buffers_;
   uint64_t sequence_ = 0;
 };
 
-class StressTest : public ::testing::TestWithParam<int> {};
-
-TEST_P(StressTest, RandomOperations) {
+// Plays on all ranks of `world`, a World or a Cluster.
+template <typename AnyWorld>
+void play_all(AnyWorld& world, int kinds, uint64_t magnitudes, const std::function<Buffers(int)>& fresh) {
   const uint64_t seed = setting("CANN_STRESS_SEED", 1);
   const uint64_t operations = setting("CANN_STRESS_OPERATIONS", 400);
   SCOPED_TRACE(testing::Message() << "CANN_STRESS_SEED=" << seed);
-  World world(GetParam());
   world.run([&](int rank) {
     std::mt19937_64 random(seed);
-    Player player(world, rank);
+    Player player(world.engine(rank), rank, world.size(), [&] { return fresh(rank); });
     for (uint64_t sequence = 1; sequence <= operations && !testing::Test::HasFailure(); ++sequence) {
-      const Choice choice = draw(random, world.size());
+      const Choice choice = draw(random, world.size(), kinds, magnitudes);
       try {
         player.play(choice, sequence);
       } catch (const EngineError& error) {
@@ -182,7 +227,25 @@ TEST_P(StressTest, RandomOperations) {
   });
 }
 
+class StressTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(StressTest, RandomOperations) {
+  World world(GetParam());
+  play_all(world, kCollectives + 3, 17, [&](int rank) { return Buffers(world, rank); });
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, StressTest, ::testing::Values(1, 2, 3, 5));
+
+class TwoLevelStressTest : public ::testing::TestWithParam<std::vector<size_t>> {};
+
+TEST_P(TwoLevelStressTest, RandomCollectives) {
+  Cluster cluster(GetParam(), /*interleaved=*/true);
+  play_all(cluster, kCollectives, 18, [](int) { return Buffers(); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Clusters, TwoLevelStressTest,
+                         ::testing::Values(std::vector<size_t>{2, 2}, std::vector<size_t>{2, 1, 1},
+                                           std::vector<size_t>{1, 4}));
 
 }  // namespace
 }  // namespace cann::hccl

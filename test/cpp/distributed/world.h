@@ -56,15 +56,17 @@ class World {
   std::vector<std::byte*> cards_;
 };
 
-// Memory of one rank for the length of an operation: a bump allocator over its card, and foreign blocks.
+// Memory of one rank for the length of an operation: a bump allocator over its card, and foreign blocks. Without a
+// card all blocks are foreign.
 class Buffers {
  public:
+  Buffers() = default;
   Buffers(const World& world, int rank) : next_(world.card(rank)), end_(next_ + World::kHbmBytes) {}
 
   // `bytes` at an address that is 4 bytes off a multiple of 64 if `odd`.
   Span make(size_t bytes, Place place, bool odd = false) {
     const size_t shift = odd ? 4 : 0;
-    if (place == Place::kForeign) {
+    if (place == Place::kForeign || next_ == nullptr) {
       foreign_.push_back(std::make_unique<std::byte[]>(bytes + shift + 64));
       return {foreign_.back().get() + shift, bytes};
     }
@@ -75,8 +77,8 @@ class Buffers {
   }
 
  private:
-  std::byte* next_;
-  std::byte* end_;
+  std::byte* next_ = nullptr;
+  std::byte* end_ = nullptr;
   std::vector<std::unique_ptr<std::byte[]>> foreign_;
 };
 
