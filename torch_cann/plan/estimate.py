@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from torch_cann import _C
-from torch_cann.plan import schedule, stragglers
+from torch_cann.plan import contention, schedule, stragglers
 from torch_cann.plan.calibration import Calibration
 from torch_cann.plan.errors import PlanError
 from torch_cann.plan.layout import Layout, Model, check
@@ -125,7 +125,7 @@ def _run_stage(model: Model, layout: Layout, index: int) -> StageResult:
     if len(peak_chunks) < layout.vpp:
         raise PlanError(f"the schedule never runs all {layout.vpp} chunks of stage {index}")
     held.clear()
-    reduction, gathering, update = _end_of_step(stage, layout, backward[0], forward[0])
+    reduction, gathering, update = _end_of_step(stage, layout)
     peak = torch.npu.max_memory_reserved()
     allocated = torch.npu.max_memory_allocated()
     outside = before - torch.npu.mem_get_info()[0] - _sim.workspace(0)[0] - torch.npu.memory_reserved()
@@ -154,29 +154,42 @@ def _run_stage(model: Model, layout: Layout, index: int) -> StageResult:
     return result
 
 
-def _end_of_step(stage: Stage, layout: Layout, backward: float, forward: float) -> tuple[float, float, float]:
-    """Seconds that reduction of gradients and gathering of parameters add to the step, and of the update."""
-    if layout.overlap_gradients and stage.groups.data.size > 1:
-        output = stage.forward(0)
-        stage.overlap_reductions(True)
-        started = _now()
+def _end_of_step(stage: Stage, layout: Layout) -> tuple[float, float, float]:
+    """Seconds that reduction of gradients and gathering of parameters add to the step, and of the update.
+
+    What overlaps with a pass is what this pass takes longer when both run and share the card's network.
+    """
+    rank = stage.groups.rank
+
+    def seconds_of(work: Callable[[], Any]) -> float:
+        return contention.seconds_of(work, rank)
+
+    many = stage.groups.data.size > 1
+    if layout.overlap_gradients and many:
+        alone = seconds_of(_backward_of(stage, reduce=False))
+        reduction = max(0.0, seconds_of(_backward_of(stage, reduce=True)) - alone)
+    else:
+        reduction = seconds_of(stage.reduce_gradients)
+    update = seconds_of(stage.update)
+    if layout.overlap_parameters and many:
+        alone = seconds_of(lambda: stage.forward(0))
+        gathering = max(0.0, seconds_of(lambda: stage.gather_parameters(lambda: stage.forward(0))) - alone)
+    else:
+        gathering = seconds_of(stage.gather_parameters)
+    return reduction, gathering, update
+
+
+def _backward_of(stage: Stage, *, reduce: bool) -> Callable[[], None]:
+    """A backward pass, whose forward is done here; with the last micro-batch's reduction of gradients beside it or not."""
+    output = stage.forward(0)
+
+    def work() -> None:
+        stage.overlap_reductions(reduce)
         stage.backward(output)
         stage.finish_reductions()
         stage.overlap_reductions(False)
-        reduction = max(0.0, _now() - started - backward)
-    else:
-        started = _now()
-        stage.reduce_gradients()
-        reduction = _now() - started
-    started = _now()
-    stage.update()
-    update = _now() - started
-    started = _now()
-    stage.gather_parameters()
-    gathering = _now() - started
-    if layout.overlap_parameters:
-        gathering = max(0.0, gathering - forward)
-    return reduction, gathering, update
+
+    return work
 
 
 def _transfer(model: Model, layout: Layout, stage: Stage) -> float:

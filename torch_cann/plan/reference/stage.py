@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -121,11 +122,11 @@ class Stage:
             ends = self.embedding or self.head
             self.groups.embedding.all_reduce(ends.weight.main_grad).wait()
 
-    def gather_parameters(self) -> None:
-        """ZeRO: each rank has updated its share; all get the whole."""
+    def start_gathering(self) -> list[Any]:
+        """ZeRO: each rank has updated its share; all get the whole. Works to wait for."""
+        works: list[Any] = []
         if not self.layout.zero:
-            return
-        works = []
+            return works
         for weight in self.weights:
             group = self.data_group(weight)
             if group.size > 1:
@@ -133,6 +134,13 @@ class Stage:
                 size = max(1, whole.numel() // group.size)
                 # In place, as Megatron's contiguous parameter buffer allows.
                 works.append(group.all_gather_into(whole[: size * group.size], whole[:size]))
+        return works
+
+    def gather_parameters(self, meanwhile: Callable[[], Any] | None = None) -> None:
+        """start_gathering(), what else is done ``meanwhile``, and the wait."""
+        works = self.start_gathering()
+        if meanwhile is not None:
+            meanwhile()
         for work in works:
             work.wait()
 
