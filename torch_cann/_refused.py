@@ -51,7 +51,6 @@ _TABLE: dict[str, dict[str, str]] = {
         "there is no BLAS handle behind the simulated kernels": "current_blas_handle",
     },
     "torch_cann.npu._launch": {
-        "there is no runtime library underneath, pin memory with Tensor.pin_memory()": "npurt",
         "use torch_npu.profiler.profile": "profile",
     },
     "torch_cann.npu._recovery": {_MEMORY_SURVIVES: "mark_all_npu_tensor_unsafe"},

@@ -1,5 +1,7 @@
 """acl: CANN's runtime calls, which return codes instead of raising."""
 
+import ctypes
+
 import acl
 import pytest
 import torch
@@ -69,3 +71,29 @@ def test_what_is_not_there_says_so() -> None:
         acl.mdl
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         acl.nothing
+
+
+def test_registration_of_host_memory() -> None:
+    runtime = torch.npu.npurt()
+    assert runtime is torch.npu.npurt()
+    mapped, pinned = 0x2, 0x10000000
+    block = torch.empty(3 * 4096, dtype=torch.uint8)
+    page = -(-block.data_ptr() // 4096) * 4096
+    for flags in (mapped, pinned, mapped | pinned):
+        assert runtime.npuHostRegister(page, 4096, flags) == 0
+        assert runtime.npuHostRegister(page + 100, 50, pinned) == 107000  # inside another
+        assert runtime.npuHostUnregister(page) == 0
+    assert runtime.npuHostRegister(page + 8, 4096, pinned) == 0 == runtime.npuHostUnregister(page + 8)
+    for wrong in ((page + 8, 4096, mapped), (page, 0, pinned), (0, 4096, pinned), (page, 4096, 0), (page, 4096, 0x8)):
+        assert runtime.npuHostRegister(*wrong) == 107000
+    assert runtime.npuHostUnregister(page) == 107000
+
+
+def test_streams_by_address() -> None:
+    runtime = torch.npu.npurt()
+    handle = ctypes.c_void_p()
+    assert runtime.npuStreamCreate(ctypes.addressof(handle)) == 0 and handle.value
+    assert acl.rt.synchronize_stream(handle.value) == 0
+    assert runtime.npuStreamDestroy(handle.value) == 0
+    assert runtime.npuStreamDestroy(handle.value) == runtime.npuStreamDestroy(0) == 107003
+    assert runtime.npuStreamCreate(0) == 107000

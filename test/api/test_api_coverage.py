@@ -11,7 +11,7 @@ from torch_cann.tools.api_coverage import Name, _takes_the_same_calls
 
 _TESTS = Path(__file__).resolve().parents[1]
 # To be raised when more is there, never lowered. Names are counted once for each module they are in.
-_LEAST_WORKING = 390
+_LEAST_WORKING = 425
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_states_of_names() -> None:
     assert api_coverage.state(Name("torch_npu.npu", "synchronize", "(stream)"), tested) == "differs"
     assert api_coverage.state(Name("torch_npu.npu", "no_such_name", ""), tested) == "missing"
     assert api_coverage.state(Name("torch_npu.no_such_module", "name", ""), tested) == "missing"
-    assert api_coverage.state(Name("torch_npu.npu", "npurt", "()"), tested) == "refused"
+    assert api_coverage.state(Name("torch_npu.npu", "set_aoe", "(dump_path)"), tested) == "refused"
 
 
 def test_the_command(run_python) -> None:

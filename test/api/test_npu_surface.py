@@ -163,3 +163,104 @@ def test_a_function_is_not_hidden_by_the_module_of_its_name() -> None:
     import torch_npu.contrib.function.roll
 
     assert callable(torch_npu.contrib.function.roll)
+
+
+_NAMES = {
+    "BFloat16": torch.bfloat16, "Bool": torch.bool, "Byte": torch.uint8, "Char": torch.int8, "Double": torch.float64,
+    "Float": torch.float32, "Half": torch.float16, "Int": torch.int32, "Long": torch.int64, "Short": torch.int16,
+}  # fmt: skip
+_STORAGES = [
+    torch.npu.BFloat16Storage, torch.npu.BoolStorage, torch.npu.ByteStorage, torch.npu.CharStorage,
+    torch.npu.DoubleStorage, torch.npu.FloatStorage, torch.npu.HalfStorage, torch.npu.IntStorage,
+    torch.npu.LongStorage, torch.npu.ShortStorage,
+]  # fmt: skip
+_TENSORS = [
+    torch.npu.BFloat16Tensor, torch.npu.BoolTensor, torch.npu.ByteTensor, torch.npu.CharTensor, torch.npu.DoubleTensor,
+    torch.npu.FloatTensor, torch.npu.HalfTensor, torch.npu.IntTensor, torch.npu.LongTensor, torch.npu.ShortTensor,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "dtype"), list(zip(_TENSORS, _NAMES.values(), strict=True)), ids=_NAMES)
+def test_tensors_of_the_old_types(kind, dtype: torch.dtype) -> None:
+    made = kind([0, 1, 1])
+    assert made.dtype == dtype and made.device.type == "npu" and made.tolist() == [0, 1, 1]
+    assert isinstance(made, kind) and not isinstance(made.cpu(), kind) and kind(2, 3).shape == (2, 3)
+    assert torch.ones(2).npu().type(kind).dtype == dtype
+    assert made.type() == f"torch.npu.{kind.__name__.rpartition('.')[2]}"
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize(("kind", "dtype"), list(zip(_STORAGES, _NAMES.values(), strict=True)), ids=_NAMES)
+def test_storages_of_the_old_types(kind, dtype: torch.dtype) -> None:
+    storage = kind(4)
+    assert storage.device.type == "npu" and len(storage) == 4 and storage.dtype == dtype == kind.dtype
+    assert storage.fill_(1).tolist() == [1] * 4 and storage.cpu().device.type == "cpu"
+
+
+def test_counting_the_owners_of_a_storage() -> None:
+    from torch_npu import _C
+
+    x = torch.ones(2, device="npu")
+    storage = x.untyped_storage()
+    alone = _C._storage_Use_Count(storage._cdata)
+    view = x[:1]
+    assert _C._storage_Use_Count(storage._cdata) == alone + 1 and view.numel() == 1
+
+
+def test_there_are_no_handles_of_task_groups() -> None:
+    from torch_npu._C import _NPUTaskGroupHandle
+
+    with pytest.raises(TypeError, match="No constructor"):
+        _NPUTaskGroupHandle()
+
+
+def test_memory_that_nobody_uses_goes_back() -> None:
+    block = torch.empty(30 << 20, dtype=torch.uint8, device="npu")
+    with pytest.warns(FutureWarning, match="max_memory_reserved"):
+        assert torch.npu.max_memory_cached() == torch.npu.max_memory_reserved() >= block.nbytes
+    reserved = torch.npu.memory_reserved()
+    del block
+    torch.npu.empty_virt_addr_cache()
+    assert torch.npu.memory_reserved() <= reserved - (30 << 20)
+    torch.npu.ipc_collect()  # nothing was received: nothing to forget
+
+
+def test_sums_of_pinned_memory_start_anew() -> None:
+    torch.ones(1 << 16).pin_memory()
+    taken = "allocations.allocated"
+    assert torch.npu.host_memory_stats()[taken] > 0
+    torch.npu.reset_accumulated_host_memory_stats()
+    assert torch.npu.host_memory_stats()[taken] == 0
+
+
+def test_before_initialisation_and_after_a_fork(run_python) -> None:
+    code = """
+import os, torch
+from torch_npu.npu import _initialized, _is_in_bad_fork
+from torch_npu.npu.amp.common import amp_definitely_not_available
+before = (_initialized, _is_in_bad_fork(), amp_definitely_not_available())
+torch.npu.init()
+pid = os.fork()
+if pid == 0:
+    os._exit(torch.npu._is_in_bad_fork() and not torch.npu.is_initialized())
+print(before, torch.npu._initialized, torch.npu._is_in_bad_fork(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    assert run_python(code) == "(False, False, False) True False 1"
+
+
+def test_mixed_precision_needs_a_card(run_python) -> None:
+    code = """
+import os
+os.environ["ASCEND_RT_VISIBLE_DEVICES"] = "-1"
+import torch
+from torch.npu.amp.common import amp_definitely_not_available
+print(torch.npu.device_count(), amp_definitely_not_available())
+"""
+    assert run_python(code) == "0 True"
+
+
+def test_dtypes_of_scales_and_packed_numbers() -> None:
+    assert torch_npu.float8_e8m0fnu is torch.float8_e8m0fnu and torch_npu.float4_e2m1fn_x2 is torch.float4_e2m1fn_x2
+    scales = torch.tensor([0.5, 4], device="npu").to(torch_npu.float8_e8m0fnu)
+    assert scales.float().tolist() == [0.5, 4]
+    assert torch.zeros(2, dtype=torch.uint8, device="npu").view(torch_npu.float4_e2m1fn_x2).is_npu

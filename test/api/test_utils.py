@@ -105,6 +105,7 @@ def test_paths_of_the_report(tmp_path) -> None:
         collect_env.check_directory_path_readable(str(tmp_path / "absent"))
     info = collect_env.get_env_info()
     assert info.npus[0].endswith("visible") and "CANN version" in collect_env.pretty_str(info)
+    assert collect_env.get_pretty_env_info().startswith("PyTorch version")
     assert collect_env.get_torch_npu_version() == torch_npu.__version__
 
 

@@ -231,6 +231,8 @@ def test_channels_last(two_ranks) -> None:
 
 def check_uneven() -> None:
     """Rank r has r + 1 rows for itself and sends s + 2 r rows to rank s; rank 1 sends nothing to rank 0."""
+    import torch_npu
+
     rank, ranks = dist.get_rank(), dist.get_world_size()
     rows = [peer + 1 for peer in range(ranks)]
     mine = torch.full((rows[rank], 2), float(rank), device=device())
@@ -250,6 +252,11 @@ def check_uneven() -> None:
     whole = torch.empty(sum(receives), 3, device=device())
     dist.all_to_all_single(whole, torch.cat(outgoing), receives, sends)
     assert torch.equal(whole.cpu(), torch.cat(expected))
+    matrix = [[count(source, target) for target in range(ranks)] for source in range(ranks)]
+    torch_npu.distributed.all_to_all_vc(whole.zero_(), torch.cat(outgoing), matrix)
+    assert torch.equal(whole.cpu(), torch.cat(expected))
+    with pytest.raises(ValueError, match=f"{ranks} rows and columns"):
+        torch_npu.distributed.all_to_all_vc(whole, torch.cat(outgoing), matrix[1:])
     incoming = [torch.empty(receives[peer], 3, device=device()) for peer in range(ranks)]
     dist.all_to_all(incoming, outgoing)
     assert all(torch.equal(got.cpu(), wanted) for got, wanted in zip(incoming, expected))

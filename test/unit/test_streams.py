@@ -144,3 +144,23 @@ def test_raw_stream_of_the_extension_is_the_handle() -> None:
     side = npu.Stream()
     with npu.stream(side):
         assert npu._C._npu_getCurrentRawStream(0) == side.npu_stream
+
+
+def test_an_external_event_orders_streams_and_can_be_reset() -> None:
+    event, side = torch.npu.ExternalEvent(), torch.npu.Stream()
+    x = torch.ones(4, device="npu")
+    event.record()
+    event.wait(side)
+    with torch.npu.StreamContext(side):
+        y = x + 1
+        event.reset()
+        event.record(side)
+    event.wait()
+    assert event.query() and y.tolist() == [2] * 4 and isinstance(event, torch.npu.Event)
+
+
+def test_a_stream_without_task_queue_is_a_stream() -> None:
+    stream = torch.npu.SyncLaunchStream(priority=-1)
+    with torch.npu.stream(stream):
+        assert torch.npu.current_stream() == stream
+    assert isinstance(stream, torch.npu.Stream) and stream.query()

@@ -3,8 +3,10 @@
 Kernels run at once on the calling thread, so these settings change no result; scripts set them and read them back.
 """
 
+import importlib
 import os
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -79,6 +81,11 @@ def use_compatible_impl(is_enable: bool) -> None:
 def are_compatible_impl_enabled() -> bool:
     """What use_compatible_impl() was told last."""
     return _compatible_impl
+
+
+def npurt() -> ModuleType:
+    """The runtime's registration of host memory and its streams, see torch_cann/acl/npurt.py."""
+    return importlib.import_module("torch_cann.acl.npurt")
 
 
 # --- host functions ---------------------------------------------------------------------------------------------------
