@@ -276,8 +276,8 @@ ProcessGroupHCCL::WorkPtr ProcessGroupHCCL::transfer(Request request, int peer, 
       return posted->source();
     });
   };
-  // A short message that lies in its place already is not worth two thread switches.
-  if (!ready || !lanes_.try_run(lane, finish)) lanes_.post(lane, std::move(finish));
+  // A short message that lies in its place already is not worth two thread switches, nor is one soon waited for.
+  if (!ready || !lanes_.try_run(lane, finish)) work->helped_by(lanes_.post_deferred(lane, std::move(finish)));
   return work;
 }
 

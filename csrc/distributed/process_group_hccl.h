@@ -5,7 +5,8 @@
 // order, and answers with WorkHCCL. The moving of bytes is an Engine's business (engine.h). Collectives of one group
 // run one after another on one lane, as on HCCL's communication stream; an operation asked for with asyncOp = false
 // runs on the calling thread when that lane is idle. Point-to-point operations are posted at once and finish on lanes
-// of their own, one per peer, direction and tag, so peers may post them in any order.
+// of their own, one per peer, direction and tag, so peers may post them in any order; who waits for one at once
+// finishes it on its own thread.
 //
 // The communicator's buffers (two of HCCL_BUFFSIZE MB, and two of P2P_HCCL_BUFFSIZE MB per peer) count against the
 // card's HBM from the first operation until shutdown, abort or destruction. Engine and lanes live until destruction.

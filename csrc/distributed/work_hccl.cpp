@@ -50,8 +50,17 @@ void WorkHCCL::runs_on(c10::Stream stream, StreamOrder::Clock order) {
   order_ = std::move(order);
 }
 
+void WorkHCCL::help() const {
+  if (helper_) helper_([this] { return future_->completed(); });
+}
+
+void WorkHCCL::start_now() const {
+  if (helper_ && !future_->completed()) helper_([] { return true; });
+}
+
 bool WorkHCCL::isCompleted() {
   const bool completed = future_->completed();
+  if (!completed) start_now();
   if (completed && sanitizer::on()) sanitizer::host_wait(order_);
   return completed;
 }
@@ -174,10 +183,15 @@ void WorkHCCL::finish_after(const std::vector<c10::intrusive_ptr<WorkHCCL>>& par
   for (const auto& part : parts) {
     part->on_finished([one_done](WorkHCCL& work) { one_done(work.exception(), work.end_); });
   }
+  helped_by([parts](const std::function<bool()>& done) {
+    for (const auto& part : parts) done() ? part->start_now() : part->help();
+  });
   one_done(nullptr, std::nullopt);  // also finishes a work without parts
 }
 
 bool WorkHCCL::wait(std::chrono::milliseconds timeout) {
+  // An operation keeps to its own timeout, not to that of a wait.
+  timeout == kNoTimeout ? help() : start_now();
   std::unique_lock lock(mutex_);
   const auto finished = [this] { return completed_; };
   const Deadline deadline(timeout);

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "distributed/engine.h"
+#include "distributed/lanes.h"
 #include "distributed/unseen_errors.h"
 #include "runtime/stream_order.h"
 
@@ -52,6 +53,9 @@ class WorkHCCL final : public c10d::Work {
   // And this, in microseconds, is when it ends. Called while the work is run.
   void ends_at(double end) { end_ = end; }
 
+  // Whoever waits for this work may run it so (Lanes::post_deferred). Called before anybody else has the work.
+  void helped_by(Lanes::Helper helper) { helper_ = std::move(helper); }
+
   // Calls `callback` once this work is finished, at once if it is. Must not throw.
   void on_finished(std::function<void(WorkHCCL&)> callback);
 
@@ -67,6 +71,7 @@ class WorkHCCL final : public c10d::Work {
   // Who has the future is told of a failure by it.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     watched_ = true;
+    start_now();
     return future_;
   }
   // Completes with a WorkResult when the work finishes; never holds an exception.
@@ -84,6 +89,9 @@ class WorkHCCL final : public c10d::Work {
  private:
   // Runs `body`, and notes in the WaitLog how long it waited for other ranks.
   int measured(const std::function<int()>& body) const;
+  // Runs the operation on this thread if nobody does yet, or has it run by a thread of the lanes.
+  void help() const;
+  void start_now() const;
   void succeed();
   void fail(std::exception_ptr error, c10d::WorkResult result);
   std::exception_ptr to_backend_error(const EngineError& error) const;
@@ -95,6 +103,7 @@ class WorkHCCL final : public c10d::Work {
   std::optional<c10::Stream> stream_;
   StreamOrder::Clock order_;
   std::optional<double> end_;
+  Lanes::Helper helper_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> future_result_;
   std::atomic<bool> watched_{false};

@@ -1,6 +1,7 @@
 #include "distributed/shm/communicator.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cctype>
@@ -18,11 +19,22 @@ using Kind = EngineError::Kind;
 // How often a rank that waits looks after those it waits for.
 constexpr std::chrono::milliseconds kLookEvery(50);
 
+// 0 where the system does not say.
+size_t usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? static_cast<size_t>(CPU_COUNT(&cores)) : 0;
+}
+
 }  // namespace
 
 Communicator::Communicator(ControlBlock block, std::shared_ptr<void> owner, int rank,
                            std::vector<std::shared_ptr<PeerProcess>> peers, sim::Hbm* hbm)
-    : block_(block), owner_(std::move(owner)), rank_(rank), peers_(std::move(peers)), hbm_(hbm) {}
+    : block_(block),
+      owner_(std::move(owner)),
+      rank_(rank),
+      peers_(std::move(peers)),
+      hbm_(hbm),
+      yields_(peers_.size() <= usable_cores() ? kPatientYields : kYields) {}
 
 void Communicator::meet(const Call& call) {
   Control& control = block_.control();
@@ -37,7 +49,7 @@ void Communicator::meet(const Call& call) {
   const auto done = [&] { return control.generation.value.load(std::memory_order_acquire) != generation; };
   {
     const Waiting waiting;
-    if (spin_until(done)) return;
+    if (spin_until(done, yields_)) return;
   }
   // Signed difference: steps wrap.
   wait(call, control.generation, done, [&](int rank) {

@@ -30,6 +30,8 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
   const ControlBlock& block() const { return block_; }
+  // How often to yield before sleeping.
+  int yields() const { return yields_; }
 
   // Returns once every rank has come. Raises EngineError naming the ranks at fault.
   void meet(const Call& call);
@@ -77,6 +79,7 @@ class Communicator {
   const int rank_;
   const std::vector<std::shared_ptr<PeerProcess>> peers_;
   sim::Hbm* const hbm_;
+  const int yields_;
   uint32_t step_ = 0;
 
   mutable std::mutex mutex_;  // guards what follows

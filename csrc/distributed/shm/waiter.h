@@ -26,7 +26,11 @@ struct alignas(64) Signal {
 };
 
 inline constexpr int kPauses = 20;
+// Where each rank can have a core, and so whoever is waited for runs already, yields are cheaper than to be woken up,
+// which takes tens of microseconds where an idle core has to be started first. Elsewhere a yield may last as long as a
+// time slice of somebody else.
 inline constexpr int kYields = 2;
+inline constexpr int kPatientYields = 100;
 
 inline void pause_processor() {
 #if defined(__x86_64__)
@@ -36,12 +40,12 @@ inline void pause_processor() {
 
 // Whether `done()` became true without sleeping.
 template <typename Done>
-bool spin_until(Done&& done) {
+bool spin_until(Done&& done, int yields = kYields) {
   for (int i = 0; i < kPauses; ++i) {
     if (done()) return true;
     pause_processor();
   }
-  for (int i = 0; i < kYields; ++i) {
+  for (int i = 0; i < yields; ++i) {
     if (done()) return true;
     sched_yield();
   }

@@ -33,6 +33,10 @@ class Log {
     std::lock_guard lock(mutex_);
     entries_.push_back(what);
   }
+  void clear() {
+    std::lock_guard lock(mutex_);
+    entries_.clear();
+  }
   std::vector<int> entries() const {
     std::lock_guard lock(mutex_);
     return entries_;
@@ -130,6 +134,80 @@ TEST(Lanes, WhatIsPostedDuringRunIsServedAfterIt) {
   });
   lanes.drain();
   EXPECT_EQ(log.entries(), (std::vector<int>{1, 2}));
+}
+
+TEST(Lanes, WhoHelpsRunsTheTasksBeforeItsOwnToo) {
+  Lanes lanes;
+  Log log;
+  std::thread::id served_by;
+  Lanes::Helper help;
+  // A thread of the lanes may come first when this one is held up for long: then it is tried again.
+  for (int i = 0; i < 100 && served_by != std::this_thread::get_id(); ++i) {
+    lanes.drain();
+    log.clear();
+    std::atomic<bool> done{false};
+    lanes.post_deferred(1, [&] { log.add(1); });
+    help = lanes.post_deferred(1, [&] {
+      served_by = std::this_thread::get_id();
+      log.add(2);
+      done = true;
+    });
+    lanes.post_deferred(1, [&] { log.add(3); });
+    help([&] { return done.load(); });
+    lanes.drain();
+    EXPECT_EQ(log.entries(), (std::vector<int>{1, 2, 3}));
+  }
+  EXPECT_EQ(served_by, std::this_thread::get_id());
+}
+
+TEST(Lanes, DeferredTasksRunWithoutHelp) {
+  Lanes lanes;
+  for (int i = 0; i < 3; ++i) {  // also when nobody looks after deferred lanes any more
+    Gate first, second;
+    lanes.post_deferred(1, [&] { EXPECT_TRUE(second.wait()); });
+    lanes.post_deferred(2, [&] { first.open(); });
+    EXPECT_TRUE(first.wait());
+    second.open();
+    lanes.drain();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5 * i));
+  }
+}
+
+TEST(Lanes, AHelperMayStartALaneAndOutliveTheLanes) {
+  Lanes::Helper help;
+  {
+    Lanes lanes;
+    Gate started;
+    help = lanes.post_deferred(1, [&] { started.open(); });
+    help([] { return true; });
+    EXPECT_TRUE(started.wait());
+  }
+  help([] { return false; });
+}
+
+TEST(Lanes, DeferringHelpingAndPostingFromManyThreadsLosesNothing) {
+  constexpr int kThreads = 4, kTasks = 2000;
+  Lanes lanes;
+  std::atomic<int> run{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < kTasks; ++i) {
+        const auto lane = static_cast<Lanes::Key>((thread + i) % 3);
+        std::atomic<bool> done{false};
+        const auto help = lanes.post_deferred(lane, [&] {
+          ++run;
+          done = true;
+          done.notify_all();
+        });
+        if (i % 4 != 0) help([&] { return i % 4 == 1 || done.load(); });
+        if (i % 16 == 0) lanes.post(lane, [] {});
+        done.wait(false);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(run, kThreads * kTasks);
 }
 
 TEST(Lanes, DrainWithinATaskReturnsAtOnce) {
