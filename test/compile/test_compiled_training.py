@@ -111,3 +111,42 @@ def test_checkpointed_dropout_repeats_its_mask(backend: str) -> None:
 def test_an_exported_model_computes_the_same() -> None:
     model, images = Convnet().npu().eval(), torch.randn(2, 3, 8, 8, device="npu")
     assert torch.equal(torch.export.export(model, (images,)).module()(images), model(images))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_convnet_of_either_layout(backend: str, memory_format: torch.memory_format) -> None:
+    model = Convnet().npu().to(memory_format=memory_format)
+    images = torch.randn(4, 3, 8, 8, device="npu").to(memory_format=memory_format)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    assert_same_training(model, compiled, images, torch.randint(8, (4,), device="npu"), rtol=1e-4, atol=1e-5)
+
+
+class Mlps(nn.Module):
+    """The MLPs of a small GPT, whose activations are most of what a backward pass needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 128), nn.GELU(), nn.Linear(128, 32)) for _ in range(4)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def test_a_training_step_needs_less_memory_than_eager() -> None:
+    model, compiled = Mlps().npu(), torch.compile(Mlps().npu())
+    x, targets = torch.randn(2048, 32, device="npu"), torch.randint(32, (2048,), device="npu")
+
+    def peak(function) -> int:
+        for _ in range(2):
+            function.zero_grad(set_to_none=True)
+            before = torch.npu.memory_allocated()
+            torch.npu.reset_peak_memory_stats()
+            step(function, function, x, targets)
+        return torch.npu.max_memory_allocated() - before
+
+    assert peak(compiled) < 0.8 * peak(model)

@@ -5,8 +5,9 @@ are allocated from HBM, and only their addresses cross. What Inductor does not g
 attention, random seeds, ...) it calls on the npu tensors, and reaches the operators of the device.
 
     device.py    what Dynamo and Inductor ask about the device
-    lowering.py  operators that are lowered otherwise
+    shapes.py    shape functions that differ from those of other devices
     codegen.py   the generated code: loops as for the CPU, memory of the card
+    partition.py what the backward pass is given, and what it computes again
     kernels.py   what generated code does when it runs: the virtual clock and dry runs
 """
 
@@ -21,7 +22,7 @@ from torch_cann._import_hooks import when_imported
 _REGISTRIES = {
     "torch._dynamo.device_interface": "torch_cann._inductor.device",
     "torch._dynamo.backends.registry": "torch_cann.dynamo",
-    "torch._inductor.lowering": "torch_cann._inductor.lowering",
+    "torch._subclasses.fake_impls": "torch_cann._inductor.shapes",
     # The last one that has to be there before init_backend_registration() looks for backends of other devices.
     "torch._inductor.codegen.cpp": "torch_cann._inductor.codegen",
 }

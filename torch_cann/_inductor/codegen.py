@@ -17,6 +17,7 @@ from torch._inductor.virtualized import V
 
 from torch_cann import _C
 from torch_cann._inductor import kernels
+from torch_cann._inductor.partition import NPUPartitioner
 from torch_cann._refused import not_implemented
 
 _CPU = torch.device("cpu")
@@ -126,5 +127,7 @@ def register() -> None:
         "npu", NPUScheduling, NPUWrapperCodegen, _NoCppWrapperCodegen, device_custom_pass=_CacheKey()
     )
     register_device_op_overrides("npu", CpuDeviceOpOverrides())
+    if config.custom_partitioner_fn is None:
+        config.custom_partitioner_fn = NPUPartitioner()
     for setting, value in _AS_FOR_THE_CPU.items():
         setattr(config, setting, value)
