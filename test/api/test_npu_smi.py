@@ -110,11 +110,59 @@ def test_listings(own_folder, capsys) -> None:
         assert "HBM Capacity(MB)               : 62420" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("kind", "fact"),
+    [
+        ("board", "Product Name                   : Ascend910B2"),
+        ("common", "Aicore Count                   : 24"),
+        ("health", "Health Status                  : OK"),
+        ("power", "Power Dissipation(W)           : NA"),
+        ("temp", "Temperature(C)                 : NA"),
+        ("proc-mem", "No process in device."),
+    ],
+)
+def test_facts_of_a_kind(own_folder, capsys, kind: str, fact: str) -> None:
+    assert npu_smi.main(["info", "-t", kind, "-i", "2"]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("\tNPU ID                         : 2\n") and f"\t{fact}" in output
+
+
+# As the real tool prints it, without the figures: where columns and lines begin is what scripts that read it rely on.
+_LAYOUT = """\
++------------------------------------------------------------------------------------------------+
+| npu-smi                          Version:                                                      |
++---------------------------+---------------+----------------------------------------------------+
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 0     910B2               | OK            | NA          NA                0    / 0             |
+| 0                         | NA            | NA          0    / 0          0    / 62420         |
++===========================+===============+====================================================+
+"""
+
+
+def test_the_layout_of_the_table(own_folder, capsys) -> None:
+    assert npu_smi.main(["info", "-i", "0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("| npu-smi ") and "Version: " in lines[1]
+    wanted = _LAYOUT.splitlines()
+    assert [lines[0], *lines[2:9]] == [wanted[0], *wanted[2:9]]
+
+
 def test_wrong_arguments(own_folder, capsys) -> None:
     assert npu_smi.main(["info", "-t", "usages", "-i", "99"]) == 1
     assert "there is no chip 0 of NPU 99" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        npu_smi.main(["info", "-t", "weather"])
+    assert npu_smi.main(["info", "-t", "usages", "-i", "0", "-c", "1"]) == 1
+    for wrong in (
+        ["info", "-t", "weather"],
+        ["info", "-i", "first"],
+        ["info", "watch", "-d", "-1"],
+        ["information"],
+        [],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            npu_smi.main(wrong)
+        assert ended.value.code == 2 and "npu-smi" in capsys.readouterr().err
 
 
 def test_watching(own_folder) -> None:

@@ -81,6 +81,62 @@ print("ok")
 """
 
 
+OTHER_FACES = """
+import torch, warnings
+from torch_npu.contrib import transfer_to_npu
+from torch.profiler import ProfilerActivity, profile, schedule
+
+model = torch.nn.Linear(4, 4).cuda()
+seen = []
+with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], schedule=schedule(wait=0, warmup=1, active=1, repeat=1),
+             on_trace_ready=lambda prof: seen.append(prof.key_averages().table())) as prof:
+    for _ in range(2):
+        model(torch.ones(2, 4, device="cuda")).sum().backward()
+        prof.step()
+assert ProfilerActivity.PrivateUse1 in prof.activities and ProfilerActivity.CUDA not in prof.activities
+assert len(seen) == 1 and "aten::addmm" in seen[0]
+
+warnings.simplefilter("ignore")
+for kind in (torch.cuda.DoubleTensor, "torch.cuda.HalfTensor"):
+    torch.set_default_tensor_type(kind)
+    assert torch.ones(2).is_npu
+assert torch.ones(2).dtype == torch.float16
+torch.set_default_tensor_type(torch.FloatTensor)
+assert torch.ones(2).device.type == "cpu" and torch.ones(2).dtype == torch.float32
+
+stream, loader = torch.cuda.Stream(), iter([torch.ones(8, 8).pin_memory() for _ in range(3)])
+from torch_cann.sanitizer import StreamSanitizer
+with StreamSanitizer() as sanitizer:  # a prefetcher as many scripts have it
+    total = 0.0
+    for batch in loader:
+        with torch.cuda.stream(stream):
+            batch = batch.cuda(non_blocking=True).float().sub_(0.5)
+        torch.cuda.current_stream().wait_stream(stream)
+        batch.record_stream(torch.cuda.current_stream())
+        total += (batch @ batch).sum().item()
+assert sanitizer.races == [] and total == 3 * 8 * 8 * 8 * 0.25
+
+optimizer = torch.optim.Adam(model.parameters(), capturable=True)
+x = torch.ones(2, 4, device="cuda")
+optimizer.zero_grad(set_to_none=True)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+losses = []
+for _ in range(3):
+    graph.replay()
+    losses.append(loss.item())
+assert losses[2] < losses[0]
+try:
+    torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+except torch.cuda.OutOfMemoryError as error:
+    assert "Tried to allocate 1024.00 GiB" in str(error)
+print("ok")
+"""
+
+
 def test_devices_in_every_form(run_python) -> None:
     assert run_python(DEVICES) == "ok"
 
@@ -110,3 +166,7 @@ except ValueError as e:
     print(e)
 """
     assert run_python(code) == "TORCH_TRANSFER_TO_NPU must be 0 or 1, but is 'yes'"
+
+
+def test_profiler_default_types_prefetcher_and_graph(run_python) -> None:
+    assert run_python(OTHER_FACES) == "ok"

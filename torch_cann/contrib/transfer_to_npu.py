@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.cuda.amp
 import torch.distributed
+import torch.profiler
 import torch.utils.data
 from torch.utils._device import _device_constructors
 
@@ -39,7 +40,7 @@ def _positional(value: Any) -> Any:
 
 
 def _to_hccl(backend: Any) -> Any:
-    """"nccl" -> "hccl", "cpu:gloo,cuda:nccl" -> "cpu:gloo,npu:hccl"."""
+    """ "nccl" -> "hccl", "cpu:gloo,cuda:nccl" -> "cpu:gloo,npu:hccl"."""
     if not isinstance(backend, str):
         return backend
     return ",".join(part.replace("cuda:", "npu:").replace("nccl", "hccl") for part in backend.split(","))
@@ -139,6 +140,36 @@ def _grad_scaler_on_npu(init: Callable) -> Callable:
     return wrapped
 
 
+def _profiling_npu(init: Callable) -> Callable:
+    """torch.profiler's classes, for scripts that ask for activity of CUDA."""
+
+    @functools.wraps(init)
+    def wrapped(self: Any, *, activities: Iterable[Any] | None = None, **kwargs: Any) -> None:
+        kinds = torch.profiler.ProfilerActivity
+        if activities is not None:
+            activities = {kinds.PrivateUse1 if kind == kinds.CUDA else kind for kind in activities}
+        init(self, activities=activities, **kwargs)
+
+    return wrapped
+
+
+def _default_type_on_npu(function: Callable) -> Callable:
+    """torch.set_default_tensor_type(), which wants a type that PyTorch knows: those of npu are a dtype and a device."""
+
+    @functools.wraps(function)
+    def wrapped(t: Any, /) -> None:
+        module, _, name = t.rpartition(".") if isinstance(t, str) else ("", "", "")
+        kind = getattr(npu, name, t) if module in ("torch.cuda", "torch.npu") else t
+        if getattr(kind, "is_npu", False):
+            torch.set_default_dtype(kind.dtype)
+            torch.set_default_device("npu")
+        else:
+            function(kind)
+            torch.set_default_device(None)
+
+    return wrapped
+
+
 def _transfer_distributed() -> None:
     from torch.distributed import device_mesh, fsdp
 
@@ -164,6 +195,8 @@ def _transfer() -> None:
     _wrap(torch.amp, ("custom_fwd", "custom_bwd"))
     _wrap(torch.autocast, ("__init__",))
     _wrap(torch.amp.GradScaler, ("__init__",), _grad_scaler_on_npu)
+    _wrap(torch.profiler._KinetoProfile, ("__init__",), _profiling_npu)
+    _wrap(torch, ("set_default_tensor_type",), _default_type_on_npu)
     _wrap(torch.utils.data.DataLoader, ("__init__",))
     _wrap(torch.random, ("fork_rng",))
     _wrap(torch.utils._device.DeviceContext, ("__init__",))

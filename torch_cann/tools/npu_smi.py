@@ -82,9 +82,7 @@ def table(found: list[Card]) -> str:
     ]
     for card in found:
         for use in card.processes:
-            lines.append(
-                f"| {card.index:<7} {0:<17} | {use.pid:<13} | {use.name:<24} | {_mb(use.used):<23} |"
-            )
+            lines.append(f"| {card.index:<7} {0:<17} | {use.pid:<13} | {use.name:<24} | {_mb(use.used):<23} |")
         if not card.processes:
             lines.append(_line(f"No running processes found in NPU {card.index}"))
         lines.append(_DOUBLE)
@@ -112,24 +110,52 @@ def mapping(found: list[Card]) -> str:
     return "\n".join("\t" + "".join(f"{cell!s:<31}" for cell in row).rstrip() for row in rows)
 
 
-def usages(card: Card) -> str:
-    """``npu-smi info -t usages``."""
-    rate = round(100 * card.used / card.capacity)
+_ABSENT = "NA"  # what a simulated card has no sensor for
+
+
+def _usages(card: Card) -> list[tuple[str, Any]]:
     absent = ("Aicore Usage Rate(%)", "Aicpu Usage Rate(%)", "Ctrlcpu Usage Rate(%)", "HBM Bandwidth Usage Rate(%)")
-    facts = [("HBM Capacity(MB)", _mb(card.capacity)), ("HBM Usage Rate(%)", rate)]
-    return _facts(_head(card)) + "\n\n" + _facts(facts + [(name, "NA") for name in absent] + [("Chip ID", 0)])
-
-
-def memory(card: Card) -> str:
-    """``npu-smi info -t memory``."""
-    facts = [
-        ("DDR Capacity(MB)", 0),
+    return [
         ("HBM Capacity(MB)", _mb(card.capacity)),
-        ("HBM Clock Speed(MHz)", "NA"),
-        ("HBM Temperature(C)", "NA"),
+        ("HBM Usage Rate(%)", round(100 * card.used / card.capacity)),
+        *((name, _ABSENT) for name in absent),
         ("Chip ID", 0),
     ]
-    return _facts(_head(card)) + "\n\n" + _facts(facts)
+
+
+def _memory(card: Card) -> list[tuple[str, Any]]:
+    return [
+        ("DDR Capacity(MB)", 0),
+        ("HBM Capacity(MB)", _mb(card.capacity)),
+        ("HBM Clock Speed(MHz)", _ABSENT),
+        ("HBM Temperature(C)", _ABSENT),
+        ("Chip ID", 0),
+    ]
+
+
+def _board(card: Card) -> list[tuple[str, Any]]:
+    absent = ("Firmware Version", "Board ID", "PCB ID", "BOM ID", "PCIe Bus Info", "Slot ID")
+    return [
+        ("Product Name", card.name),
+        ("Software Version", f"torch_cann {version.__version__}"),
+        ("Compatibility", "OK"),
+        *((name, _ABSENT) for name in absent),
+    ]
+
+
+def _health(card: Card) -> list[tuple[str, Any]]:
+    return [("Health Status", "OK"), ("Error Code", _ABSENT), ("Error Information", _ABSENT)]
+
+
+def _common(card: Card) -> list[tuple[str, Any]]:
+    cores = torch.npu.get_device_properties(card.index).cube_core_num
+    absent = ("Aicore Usage Rate(%)", "Aicore Freq(MHZ)", "Temperature(C)", "NPU Real-time Power(W)")
+    return [
+        ("Chip ID", 0),
+        ("HBM Usage Rate(%)", round(100 * card.used / card.capacity)),
+        ("Aicore Count", cores),
+        *((name, _ABSENT) for name in absent),
+    ]
 
 
 def process_memory(card: Card) -> str:
@@ -141,7 +167,23 @@ def process_memory(card: Card) -> str:
     return _facts(_head(card)) + "\n\n" + ("\n".join(lines) or "\tNo process in device.")
 
 
-_TYPES = {"usages": usages, "memory": memory, "proc-mem": process_memory}
+_FACTS = {
+    "board": _board,
+    "common": _common,
+    "health": _health,
+    "memory": _memory,
+    "power": lambda card: [("Power Dissipation(W)", _ABSENT)],
+    "temp": lambda card: [("Temperature(C)", _ABSENT)],
+    "usages": _usages,
+}
+_TYPES = (*_FACTS, "proc-mem")
+
+
+def details(card: Card, kind: str) -> str:
+    """``npu-smi info -t kind``."""
+    if kind == "proc-mem":
+        return process_memory(card)
+    return _facts(_head(card)) + "\n\n" + _facts(_FACTS[kind](card))
 
 
 def as_json(found: list[Card]) -> str:
@@ -192,13 +234,16 @@ def _output(options: argparse.Namespace) -> str:
     if options.m:
         return mapping(found)
     if options.t:
-        return "\n\n".join(_TYPES[options.t](card) for card in found)
+        return "\n\n".join(details(card, options.t) for card in found)
     return table(found)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     os.environ.pop("ASCEND_RT_VISIBLE_DEVICES", None)  # the tool shows the server, not what a process may use
+    if not options.d > 0:
+        parser.error(f"argument -d: must be above 0 seconds, but is {options.d:g}")
     try:
         while True:
             print(_output(options), flush=True)
