@@ -38,7 +38,8 @@ dist.init_process_group("{backend}", init_method="file://{path}.store", rank=0, 
 assert dist.get_backend(dist.group.WORLD) in ("hccl", "cpu:gloo,npu:hccl"), dist.get_backend()
 t = torch.ones(2, device="cuda")
 dist.all_reduce(t)
-assert t.tolist() == [1, 1]
+dist.broadcast(t, 0)
+assert t.tolist() == [1, 1] and torch.cuda.get_device_capability("cuda:0") == (0, 0)
 dist.destroy_process_group()
 print("ok")
 """

@@ -115,6 +115,11 @@ def _stand_in(real: type) -> type:
     return _StandIn(real.__name__, (), {"_real": real, "__module__": real.__module__, "__doc__": real.__doc__})
 
 
+def _get_device_capability(device: Any = None) -> tuple[int, int]:
+    """torch.cuda's, which is always a pair, as PyTorch itself relies on: (0, 0), older than any, where npu has none."""
+    return npu.get_device_capability(to_npu(device)) or (0, 0)
+
+
 def _take_over_torch_cuda() -> None:
     cuda = torch.cuda
     _replace_names(cuda, npu)
@@ -127,6 +132,7 @@ def _take_over_torch_cuda() -> None:
         setattr(cuda, name, _stand_in(getattr(npu, name)))
     cuda.streams.Stream, cuda.streams.ExternalStream = cuda.Stream, cuda.ExternalStream
     cuda.default_generators = npu.default_generators
+    cuda.get_device_capability = _get_device_capability
     cuda.nvtx.mark, cuda.nvtx.range_push, cuda.nvtx.range_pop = npu.mstx.mark, npu.mstx.range_push, npu.mstx.range_pop
 
 
