@@ -216,7 +216,12 @@ void put_our_own(torch::Library& meta) {
   meta.impl("native_dropout_backward", dropout_backward);
   meta.impl("native_layer_norm", layer_norm);
   meta.impl("native_layer_norm_backward", layer_norm_backward);
+  // FSDP cuts each parameter into a piece per rank, most of them new_empty(0).
+  put<at::_ops::new_empty>(meta, at::compositeexplicitautograd::new_empty_symint);
+  put<at::_ops::new_zeros>(meta, at::compositeexplicitautograd::new_zeros_symint);
   put<at::_ops::empty_like>(meta, at::compositeexplicitautograd::empty_like);
+  put<at::_ops::zeros_like>(meta, at::compositeexplicitautograd::zeros_like);
+  put<at::_ops::ones_like>(meta, at::compositeexplicitautograd::ones_like);
 }
 
 }  // namespace

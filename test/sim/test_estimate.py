@@ -247,3 +247,23 @@ def test_bad_input_gets_one_sentence(npu_plan, tmp_path) -> None:
         result = npu_plan("estimate", *arguments)
         assert result.returncode not in (0, 3), arguments
         assert message in result.stderr and len(result.stderr.strip().splitlines()) == 1, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("explain --model llama2-7b --mfu 0", "--mfu: expected a positive number, but got '0'"),
+        ("explain --model llama2-7b --tokens -5", "--tokens: expected a positive number, but got '-5'"),
+        ("estimate --model llama2-7b --calibration nan", "--calibration: expected a positive number, but got 'nan'"),
+        (
+            "estimate --layers 2 --hidden 1024 --heads 8 --kv-heads 3 --ffn 4096 --vocab 1000 --npus 8 --global-batch 8",
+            "3 key and value heads do not divide the 8 heads of queries",
+        ),
+        ("run --nproc-per-node 1000 train.py", "expected an integer from 1 to 64"),
+    ],
+)
+def test_numbers_that_make_no_sense(npu_plan, arguments: str, said: str) -> None:
+    done = npu_plan(*arguments.split())
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,13 +28,23 @@ def _positive(text: str) -> int:
     return number
 
 
+def _positive_number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a positive number, but got {text!r}")
+    return number
+
+
 def _add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--soc", default="Ascend910B2", help="chip, for example Ascend910B2; `npu-plan chips` lists them"
     )
     parser.add_argument("--soc-file", help="TOML files with further chips or other figures, separated by colons")
     parser.add_argument("--hbm-mb", type=_positive, help="usable HBM per card in MiB, in place of the chip's")
-    parser.add_argument("--calibration", type=float, help="measured over modelled step time of your own machine")
+    parser.add_argument("--calibration", type=_positive_number, help="measured over modelled step time of your own machine")
     parser.add_argument("--json", type=Path, help="write the report there")
     parser.add_argument("--html", type=Path, help="write a self-contained page there")
 
@@ -97,10 +108,10 @@ def _add_estimating(commands: Any) -> None:
     _add_outputs(explained)
     shapes.add_model(explained)
     explained.add_argument("--sequence", type=_positive, default=2048)
-    explained.add_argument("--tokens", type=float, default=1e12, help="of the whole training")
+    explained.add_argument("--tokens", type=_positive_number, default=1e12, help="of the whole training")
     explained.add_argument("--npus", type=_positive, default=8)
-    explained.add_argument("--mfu", type=float, default=0.45)
-    explained.add_argument("--gbps", type=float, default=100, help="bandwidth for the gradients, 1e9 bytes/s")
+    explained.add_argument("--mfu", type=_positive_number, default=0.45)
+    explained.add_argument("--gbps", type=_positive_number, default=100, help="bandwidth for the gradients, 1e9 bytes/s")
     explained.add_argument("--batch", type=int, default=0, help="with --step-seconds: a claim to check")
     explained.add_argument("--step-seconds", type=float, default=0.0)
     explained.set_defaults(action=_explain)

@@ -31,6 +31,10 @@ def _set_environment(arguments: list[str]) -> None:
 
 def main() -> int:
     _set_environment(sys.argv[1:])
-    from torch_cann.plan import cli
+    try:
+        from torch_cann.plan import cli
+    except ImportError as error:  # a value of the environment that the device refuses, such as 1000 cards in a server
+        print(f"npu-plan: {error}", file=sys.stderr)
+        return 1
 
     return cli.main(sys.argv[1:])
