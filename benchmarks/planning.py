@@ -47,7 +47,14 @@ _COMMANDS = {
     ),
     "175b": Command(["run", *_THOUSAND, *_script("gpt_3d.py")], seconds=30, memory=2048),
     "gpt3-step": Command(
-        ["run", "--nproc-per-node", "8", "--hbm-mb", "1048576", *_script("gpt_3d.py", "--pp", "1", "--micro-batches", "1")],
+        [
+            "run",
+            "--nproc-per-node",
+            "8",
+            "--hbm-mb",
+            "1048576",
+            *_script("gpt_3d.py", "--pp", "1", "--micro-batches", "1"),
+        ],
         step=0.099,
         memory=316,
     ),
@@ -85,7 +92,9 @@ def measure(command: Command) -> dict[str, float | int | None]:
     """Runs one command: seconds by the clock and of the processors, the fastest step that its script printed, peak bytes,
     processes at once. Raises CalledProcessError when it fails."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "npu_plan", *command.arguments], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "npu_plan", *command.arguments], stdout=subprocess.PIPE, text=True
+    )
     ended, peak, most = threading.Event(), [0], [0]
 
     def watch() -> None:

@@ -93,7 +93,11 @@ def memory_bars(ranks: list[dict[str, Any]]) -> str:
                 _bar(x, y, width, thick, colour, f"{name}: {size / _GIB:.2f} GiB", f"{max(size, 0) / _GIB:.1f}")
             )
             x += max(width, 0)
-    parts.append(_capacity_line(left + ranks[0]["memory"]["capacity"] / most * (_WIDTH - left), height, ranks[0]["memory"]["capacity"]))
+    parts.append(
+        _capacity_line(
+            left + ranks[0]["memory"]["capacity"] / most * (_WIDTH - left), height, ranks[0]["memory"]["capacity"]
+        )
+    )
     return _svg(height, parts, "HBM at the peak")
 
 

@@ -44,7 +44,9 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--soc-file", help="TOML files with further chips or other figures, separated by colons")
     parser.add_argument("--hbm-mb", type=_positive, help="usable HBM per card in MiB, in place of the chip's")
-    parser.add_argument("--calibration", type=_positive_number, help="measured over modelled step time of your own machine")
+    parser.add_argument(
+        "--calibration", type=_positive_number, help="measured over modelled step time of your own machine"
+    )
     parser.add_argument("--json", type=Path, help="write the report there")
     parser.add_argument("--html", type=Path, help="write a self-contained page there")
 
@@ -111,7 +113,9 @@ def _add_estimating(commands: Any) -> None:
     explained.add_argument("--tokens", type=_positive_number, default=1e12, help="of the whole training")
     explained.add_argument("--npus", type=_positive, default=8)
     explained.add_argument("--mfu", type=_positive_number, default=0.45)
-    explained.add_argument("--gbps", type=_positive_number, default=100, help="bandwidth for the gradients, 1e9 bytes/s")
+    explained.add_argument(
+        "--gbps", type=_positive_number, default=100, help="bandwidth for the gradients, 1e9 bytes/s"
+    )
     explained.add_argument("--batch", type=int, default=0, help="with --step-seconds: a claim to check")
     explained.add_argument("--step-seconds", type=float, default=0.0)
     explained.set_defaults(action=_explain)

@@ -55,7 +55,9 @@ def _fits(rank: dict[str, Any]) -> bool:
 
 def _tiles(report: dict[str, Any], fullest: dict[str, Any]) -> str:
     step, peak = report["step"], f"of {report['soc']['peak_fp16_tflops']:.1f} TFLOPS"
-    tiles = [_tile("step", duration(step["seconds"]), f"80 % range {duration(step['low'])} to {duration(step['high'])}")]
+    tiles = [
+        _tile("step", duration(step["seconds"]), f"80 % range {duration(step['low'])} to {duration(step['high'])}")
+    ]
     if "tokens_per_second" in report:
         per_npu = f"{report['tokens_per_second_and_npu']:,.0f} per NPU"
         tiles.append(_tile("tokens/s", f"{report['tokens_per_second']:,.0f}", per_npu))

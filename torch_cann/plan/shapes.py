@@ -172,7 +172,9 @@ def model_of(arguments: argparse.Namespace) -> Model:
     if not fields.get("head_dim") and fields["hidden"] % fields["heads"]:
         raise PlanError(f"{fields['heads']} heads do not divide the width {fields['hidden']}")
     if fields.get("kv_heads") and fields["heads"] % fields["kv_heads"]:
-        raise PlanError(f"{fields['kv_heads']} key and value heads do not divide the {fields['heads']} heads of queries")
+        raise PlanError(
+            f"{fields['kv_heads']} key and value heads do not divide the {fields['heads']} heads of queries"
+        )
     model = Model(**fields)
     if model.experts and not 1 <= model.top_k <= model.experts:
         raise PlanError(f"a token goes to 1 to {model.experts} experts (--top-k), not to {model.top_k}")
