@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 
 def test_views_and_mutation() -> None:
@@ -47,6 +48,28 @@ def test_a_fused_chain_needs_less_memory() -> None:
     torch.testing.assert_close(compiled(x), chain(x))
     assert peak(chain) >= 2 * x.nbytes
     assert peak(compiled) < x.nbytes // 4
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_written_out_becomes_the_fused_kernel(masked: bool) -> None:
+    mask = torch.randn(16, 16, device="npu") if masked else 0
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = q @ k.transpose(-2, -1) / 8**0.5
+        return torch.softmax(scores + mask if masked else scores, -1) @ v
+
+    def with_gradients(function) -> list[torch.Tensor]:
+        leaves = [g.clone().requires_grad_() for g in given]
+        out = function(*leaves)
+        return [out, *torch.autograd.grad(out.square().sum(), leaves)]
+
+    given = [torch.randn(2, 3, 16, 8, device="npu") for _ in range(3)]
+    counters.clear()
+    # The pattern is looked for when code is generated, not when it comes from the cache.
+    with torch._inductor.config.patch(force_disable_caches=True):
+        got = with_gradients(torch.compile(attention, fullgraph=True))
+    assert counters["inductor"]["fuse_attention"] >= 1
+    torch.testing.assert_close(got, with_gradients(attention), rtol=1e-4, atol=1e-5)
 
 
 def test_reduce_overhead_and_graphs() -> None:
