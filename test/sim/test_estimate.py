@@ -1,6 +1,7 @@
 """The reference program and its schedules: against closed forms, a published memory table and published runs."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_estimate_and_its_errors(npu_plan) -> None:
 def test_search_finds_what_fits(npu_plan) -> None:
     done = npu_plan("search", "--model", "llama2-7b", "--npus", "8", "--global-batch", "16", "--limit", "12")
     assert done.returncode == 0, done.stderr
-    assert "12 of 58 layouts of 8" in done.stdout
+    assert "12 of 57 layouts of 8" in done.stdout
     assert " * " in done.stdout
 
 
@@ -127,6 +128,10 @@ def test_explain_shows_where_the_shortcuts_break(npu_plan) -> None:
     assert "1,051.2 GFLOP" in done.stdout
     claim = npu_plan("explain", "--model", "llama2-7b", "--npus", "8", "--batch", "128", "--step-seconds", "2")
     assert "more than the chip's peak: cannot be" in claim.stdout
+    # DeepSeek-V3's report: 671 B parameters, 37 B for a token.
+    mixture = npu_plan("explain", "--model", "deepseek-v3")
+    assert "670.92 B parameters" in mixture.stdout and "8 of 256 experts" in mixture.stdout
+    assert 36 < float(re.search(r"([\d.]+) B: 8 of 256", mixture.stdout)[1]) < 38
 
 
 def test_tables_go_out_and_come_back(npu_plan, tmp_path: Path) -> None:
@@ -137,9 +142,26 @@ def test_tables_go_out_and_come_back(npu_plan, tmp_path: Path) -> None:
     (tmp_path / "measured.csv").write_text("\n".join([header, ",".join(slower)]) + "\n")
     done = npu_plan("calibrate", "measured.csv")
     assert "--calibration 2.000" in done.stdout
-    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
-    refused = npu_plan("calibrate", "bad.csv")
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    same = npu_plan("calibrate", "ours.csv")
+    assert "--calibration 1.000" in same.stdout
+    header = "kind,name,shapes,dtype,bytes,ranks,duration_us"
+    bad = {
+        "a,b\n1,2": "lacks the columns duration_us, kind, name",
+        "kind,name,duration_us\noperator,mm,3": "line 2: a measured operator needs shapes and dtype",
+        f"{header}\ncollective,all_reduce,,,1024,,3": "ranks is missing",
+        f"{header}\noperator,mm,4x4;4x4,bfloat16,,,-1": "must be a positive number",
+        f"{header}\noperator,mm,4x4;4x4,bfloat16,,,nan": "must be a positive number",
+        f"{header}\noperator,mm,4by4,bfloat16,,,1": "shapes are like 64x128;128x32",
+        f"{header}\noperator,mm,4x4;4x4,int3,,,1": "dtype 'int3' is none of",
+        f"{header}\ncollective,all_hail,,,1024,0-8-1,3": "no collective named all_hail",
+        f"{header}\nkernel,mm,4x4;4x4,bfloat16,,,1": "operator or collective, not 'kernel'",
+        header: "has no rows",
+    }
+    for text, message in bad.items():
+        (tmp_path / "bad.csv").write_text(text + "\n")
+        refused = npu_plan("calibrate", "bad.csv")
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1), refused.stderr
+        assert message in refused.stderr
 
 
 def test_published_a100_runs_within_three_percent(tmp_path: Path) -> None:
@@ -237,6 +259,7 @@ def test_bad_input_gets_one_sentence(npu_plan, tmp_path) -> None:
         (["--model", "llama2-7b", "--stage-layers", "3,x"], "whole numbers with commas"),
         (["--model", "llama2-7b", "--no-such-option"], "--help lists the options"),
         (["--model", "llama2-7b", "--top-k", "2"], "no --experts"),
+        (["--model", "llama2-7b", "--recompute-layers", "2"], "go with full recomputation"),
         (["--model", "mixtral-8x7b", "--top-k", "9"], "1 to 8 experts"),
         (["--model", "mixtral-8x7b", "--ep", "3", "--npus", "6", "--global-batch", "6"], "the 8 experts"),
         (["--config", str(config)], "no table of names"),

@@ -6,5 +6,6 @@ device's cost model says how long a step takes, what fills HBM and how much comm
 Layers, each using those before it: ``values`` (what a dry run does not know), ``script`` (one rank, one process),
 ``exchange`` (what ranks tell each other), ``ranks`` (several ranks side by side), ``analysis`` (times and memory out of their traces),
 ``report``, ``charts``, ``html`` and ``perfetto`` (what is shown), ``cli``. ``reference``, ``estimate`` and ``search`` run a
-transformer program of their own in place of a script.
+transformer program of their own in place of a script, of which ``contention`` replays the parts that share a network card. ``stragglers``
+is the wait for the slowest card.
 """

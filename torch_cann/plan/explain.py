@@ -48,13 +48,19 @@ def _memory(count: float, capacity: float) -> list[str]:
 def _compute(
     model: Model, count: float, sequence: int, tokens: float, peak: float, world: int, mfu: float
 ) -> list[str]:
-    simple, exact = 6 * count, model.flops_per_token(sequence)
-    seconds = simple * tokens / (peak * 1e12)
+    exact = model.flops_per_token(sequence)
+    lines = ["", "Compute", f"  FLOPs a token, 6 N           {6 * count / 1e9:>12,.1f} GFLOP"]
+    used = count
+    if model.experts:
+        used = model.matmul_parameters
+        lines += [
+            f"  6 N of the weights it meets  {6 * used / 1e9:>12,.1f} GFLOP  ({used / 1e9:,.1f} B: {model.top_k} of {model.experts} "
+            "experts a layer, the embedding not)"
+        ]
+    seconds = 6 * used * tokens / (peak * 1e12)
     return [
-        "",
-        "Compute",
-        f"  FLOPs a token, 6 N           {simple / 1e9:>12,.1f} GFLOP",
-        f"  with attention, head only    {exact / 1e9:>12,.1f} GFLOP  ({exact / simple - 1:+.1%}; causal, sequence {sequence})",
+        *lines,
+        f"  with attention, head only    {exact / 1e9:>12,.1f} GFLOP  ({exact / (6 * used) - 1:+.1%}; causal, sequence {sequence})",
         f"  {tokens:.3g} tokens on one card at its peak of {peak:.1f} TFLOPS: {seconds:.3g} s = {seconds / _DAY:,.0f} days",
         f"  on {world} cards at {mfu:.0%} of the peak: {seconds / world / mfu / _DAY:,.1f} days",
     ]

@@ -25,20 +25,42 @@ def _powers(limit: int) -> list[int]:
 
 
 def _state_bytes(model: Model, layout: Layout) -> float:
-    """Least bytes of weights, gradients and optimizer states on a card, to skip what cannot fit without running it."""
+    """Least bytes of weights, gradients and optimizer states on a card."""
     matrices = 3 if model.gated else 2
-    experts = matrices * model.hidden * (model.expert_ffn or model.ffn) * model.experts
-    attention = model.attention_parameters
-    dense = matrices * model.hidden * model.ffn if not model.experts else 0
-    weights = model.layers * ((attention + dense) / layout.tp + experts / (layout.tp * layout.ep)) / layout.pp
+    experts = matrices * model.hidden * (model.expert_ffn or model.ffn) * model.experts / layout.ep
+    others = model.attention_parameters + (matrices * model.hidden * model.ffn if not model.experts else 0)
     shards = layout.dp * layout.cp
-    return weights * (2 + 4 / (shards if layout.zero >= 2 else 1) + 12 / (shards if layout.zero else 1))
+
+    def states(weights: float, shards: int) -> float:
+        return weights * (2 + 4 / (shards if layout.zero >= 2 else 1) + 12 / (shards if layout.zero else 1))
+
+    layers = model.layers / layout.pp
+    return layers / layout.tp * (states(others, shards) + states(experts, max(1, shards // layout.ep)))
+
+
+def _activation_bytes(model: Model, layout: Layout) -> float:
+    """Least bytes of what forward keeps of the micro-batches that the first stage has under way: 16-bit inputs of its
+    products, norms and attention; of layers that are computed again their inputs."""
+    tokens = layout.micro_batch * layout.sequence / layout.cp / layout.tp
+    feedforward = model.top_k * (model.expert_ffn or model.ffn) + model.shared_ffn if model.experts else model.ffn
+    width = 2 * model.hidden
+    if layout.recompute == "full":
+        width = model.hidden
+    elif not model.latent:
+        width += model.head * (2 * model.heads + 2 * model.kv) + feedforward * (3 if model.gated else 2)
+    in_flight = min(layout.pp, layout.micro_batches)
+    return 2 * width * tokens * model.layers / layout.pp * in_flight
+
+
+def _least_bytes(model: Model, layout: Layout) -> float:
+    """To skip what cannot fit without running it."""
+    return _state_bytes(model, layout) + _activation_bytes(model, layout)
 
 
 def _promise(model: Model, layout: Layout, capacity: int) -> tuple[int, ...]:
-    """Smaller is more likely to fit and be fast: a quarter of HBM is left for activations and buffers, and what splits a
-    model costs communication, bubbles or arithmetic."""
-    crowded = _state_bytes(model, layout) > 0.75 * capacity
+    """Smaller is more likely to fit and be fast: a tenth of HBM is left for buffers, and what splits a model costs
+    communication, bubbles or arithmetic."""
+    crowded = _least_bytes(model, layout) > 0.9 * capacity
     return crowded, layout.recompute != "none", layout.tp * layout.pp * layout.cp, layout.ep, -layout.micro_batch
 
 
@@ -68,7 +90,7 @@ def layouts(model: Model, base: Layout, npus: int, capacity: int) -> Iterator[La
                 check(model, layout)
             except PlanError:
                 continue
-            if _state_bytes(model, layout) < capacity:
+            if _least_bytes(model, layout) < capacity:
                 yield layout
 
 

@@ -98,6 +98,14 @@ def add_layout(parser: argparse.ArgumentParser, *, fixed: bool) -> None:
     parser.add_argument("--npus", type=int, help="all NPUs; dp follows")
     parser.add_argument("--dp", type=int, help="data-parallel ranks; --npus follows")
     parser.add_argument("--recompute", choices=("none", "full"), default="none")
+    parser.add_argument(
+        "--recompute-layers",
+        type=_numbers,
+        help="with full: how many leading layers, of all stages or of each: 3,1,0,0",
+    )
+    parser.add_argument(
+        "--swap-attention", action="store_true", help="with full: attention's results wait on the host instead"
+    )
     parser.add_argument("--stage-layers", type=_numbers, help="layers of each stage, for example 20,20,21,19")
 
 
@@ -147,6 +155,10 @@ def _from_config(path: Path) -> dict[str, Any]:
     if "ffn" not in found and config.get("model_type") == "gpt2":
         found["ffn"] = 4 * found.get("hidden", 0)
     found["gated"] = config.get("model_type") not in _UNGATED
+    found["qkv_bias"] = bool(config.get("attention_bias", str(config.get("model_type")).startswith("qwen2")))
+    found["logit_softcap"] = bool(config.get("final_logit_softcapping"))
+    if config.get("model_type") == "gemma2":
+        found |= {"post_norms": 2, "window_share": 0.5}
     found["tied_embeddings"] = bool(config.get("tie_word_embeddings", config.get("model_type") == "gpt2"))
     return found
 
@@ -189,6 +201,7 @@ def layout_of(arguments: argparse.Namespace) -> Layout:
     if group < 1:
         raise PlanError("tp, pp and cp must be at least 1")
     npus, dp = getattr(arguments, "npus", None), getattr(arguments, "dp", None)
+    recomputed = getattr(arguments, "recompute_layers", None) or ()
     if npus and npus % group:
         raise PlanError(
             f"tp {numbers['tp']} * pp {numbers['pp']} * cp {numbers['cp']} = {group} does not divide {npus} NPUs"
@@ -205,6 +218,8 @@ def layout_of(arguments: argparse.Namespace) -> Layout:
         overlap_parameters=not arguments.no_overlap,
         sequence_parallel=not arguments.no_sequence_parallel,
         recompute=getattr(arguments, "recompute", "none"),
+        recomputed_layers=recomputed * numbers["pp"] if len(recomputed) == 1 else recomputed,
+        swap_attention=getattr(arguments, "swap_attention", False),
         stage_layers=getattr(arguments, "stage_layers", None) or (),
         fp16=arguments.dtype == "fp16",
         ulysses=arguments.context_parallelism == "ulysses",

@@ -93,34 +93,58 @@ def export(output: Path, trace: Path | None) -> int:
     return len(rows)
 
 
-def _modelled(row: dict[str, str], line: int) -> float:
-    if row["kind"] == "collective":
+def _modelled(row: dict[str, str]) -> float:
+    """The model's time of what a row measured. Raises PlanError or ValueError for a row that says too little."""
+    kind = row["kind"]
+    if kind not in ("operator", "collective"):
+        raise PlanError(f"kind is operator or collective, not {kind!r}")
+    needed = ("bytes", "ranks") if kind == "collective" else ("shapes", "dtype")
+    missing = [column for column in needed if not row.get(column)]
+    if missing:
+        raise PlanError(f"a measured {kind} needs {' and '.join(needed)}, but {' and '.join(missing)} is missing")
+    if kind == "collective":
         return _sim.collective_us(row["name"], float(row["bytes"]), _members(row["ranks"]))
-    if row["kind"] == "operator":
-        if row["dtype"] not in _DTYPES:
-            raise PlanError(f"line {line}: dtype {row['dtype']!r} is none of {', '.join(_DTYPES)}")
+    if row["dtype"] not in _DTYPES:
+        raise PlanError(f"dtype {row['dtype']!r} is none of {', '.join(_DTYPES)}")
+    try:
         shapes = [tuple(int(size) for size in shape.split("x")) for shape in row["shapes"].split(";")]
-        return _operator_us(row["name"], shapes, _DTYPES[row["dtype"]])
-    raise PlanError(f"line {line}: kind is operator or collective, not {row['kind']!r}")
+    except ValueError as error:
+        raise PlanError(f"shapes are like 64x128;128x32, not {row['shapes']!r}") from error
+    return _operator_us(row["name"], shapes, _DTYPES[row["dtype"]])
 
 
-def compare(path: Path) -> str:
-    """Measured over modelled time per name, and over all rows: the latter is a --calibration for `run` and `estimate`."""
+def _ratio(row: dict[str, str]) -> float:
+    """Measured over modelled time of a row."""
+    measured = float(row["duration_us"])
+    if not 0 < measured < float("inf"):
+        raise PlanError(f"duration_us must be a positive number, but is {row['duration_us']}")
+    modelled = _modelled(row)
+    if modelled <= 0:
+        raise PlanError(f"{row['name']} takes no time in the model, so there is nothing to compare with")
+    return measured / modelled
+
+
+def _read(path: Path) -> list[dict[str, str]]:
     try:
         with path.open(newline="") as file:
             reader = csv.DictReader(file)
             missing = {"kind", "name", "duration_us"} - set(reader.fieldnames or ())
             if missing:
                 raise PlanError(f"{path} lacks the columns {', '.join(sorted(missing))}")
-            rows = list(reader)
+            return list(reader)
     except OSError as error:
         raise PlanError(f"cannot read {path}: {error.strerror}") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise PlanError(f"{path} is not a table of comma-separated values: {error}") from error
+
+
+def compare(path: Path) -> str:
+    """Measured over modelled time per name, and over all rows: the latter is a --calibration for `run` and `estimate`."""
     ratios: dict[str, list[float]] = {}
-    for line, row in enumerate(rows, start=2):
+    for line, row in enumerate(_read(path), start=2):
         try:
-            measured = float(row["duration_us"])
-            ratios.setdefault(row["name"], []).append(measured / _modelled(row, line))
-        except (ValueError, TypeError) as error:
+            ratios.setdefault(row["name"], []).append(_ratio(row))
+        except (PlanError, ValueError, TypeError) as error:
             raise PlanError(f"{path}, line {line}: {error}") from error
     if not ratios:
         raise PlanError(f"{path} has no rows")
