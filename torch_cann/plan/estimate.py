@@ -172,8 +172,9 @@ def _end_of_step(stage: Stage, layout: Layout) -> tuple[float, float, float]:
         reduction = seconds_of(stage.reduce_gradients)
     update = seconds_of(stage.update)
     if layout.overlap_parameters and many:
-        alone = seconds_of(lambda: stage.forward(0))
-        gathering = max(0.0, seconds_of(lambda: stage.gather_parameters(lambda: stage.forward(0))) - alone)
+        with torch.no_grad():  # no backward follows, so nothing may be kept for one
+            alone = seconds_of(lambda: stage.forward(0))
+            gathering = max(0.0, seconds_of(lambda: stage.gather_parameters(lambda: stage.forward(0))) - alone)
     else:
         gathering = seconds_of(stage.gather_parameters)
     return reduction, gathering, update
