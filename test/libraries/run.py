@@ -149,6 +149,7 @@ def main() -> int:
     parser.add_argument("--of-the-day", action="store_true", help="one case: today's, or the one of LIBRARY_CASE")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "libraries", help="for environments and logs")
     options = parser.parse_args()
+    options.folder = options.folder.resolve()  # cases run in a folder of their own
     names = [_case_of_the_day()] if options.of_the_day else options.cases or list(CASES)
     unknown = set(names) - set(CASES)
     if unknown:
