@@ -170,7 +170,7 @@ def layout_of(row: Row) -> Layout:
     pp = p.get("pp") or _largest_pipeline(layers, row["npus"] // (tp * cp))
     dp = p.get("dp") or max(1, row["npus"] // (tp * pp * cp))
     chunk = p.get("layers_per_virtual_stage")
-    vpp = p.get("vpp_chunks") or (layers // pp // chunk if chunk else 1)
+    vpp = 1 if pp == 1 else p.get("vpp_chunks") or (layers // pp // chunk if chunk else 1)
     micro = row.get("micro_batch") or 1
     recompute, recomputed = _recompute(row, pp)
     # MindSpore's parallel optimizer also shards gradients, except those that a pipeline adds up.
@@ -182,7 +182,7 @@ def layout_of(row: Row) -> Layout:
         tp=tp,
         pp=pp,
         cp=cp,
-        ep=p.get("ep") or 1,
+        ep=p.get("ep") or 1 if row["model"].get("experts") else 1,
         dp=dp,
         vpp=vpp,
         sequence_parallel=tp > 1 and p.get("sp") is not False,

@@ -60,6 +60,8 @@ def test_first_stages_hold_most() -> None:
         ({"dp": 3}, "do not divide the global batch"),
         ({"pp": 2, "stage_layers": (10, 10)}, "sum up to 32"),
         ({"tp": 0}, "tp must be at least 1"),
+        ({"vpp": 2}, "need a pipeline to interleave in"),
+        ({"dp": 2, "ep": 2}, "is for mixtures of experts"),
     ],
 )
 def test_impossible_layouts_are_refused(changes: dict, message: str) -> None:

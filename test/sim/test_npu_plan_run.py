@@ -93,7 +93,10 @@ def test_a_comparison_with_an_unknown_value_names_its_line(npu_plan) -> None:
 
 
 def test_an_answer_lets_it_go_on(npu_plan) -> None:
-    assert npu_plan("run", "--assume", "train.py:10=2.5", script=_LOOP, after=("branch",)).returncode == 0
+    done = npu_plan("run", "--assume", "train.py:10=2.5", "--assume", "train.py:1=0", script=_LOOP, after=("branch",))
+    assert done.returncode == 0, done.stderr
+    assert "--assume train.py:1=0 was not needed" in done.stdout
+    assert "train.py:10=2.5 was not needed" not in done.stdout
 
 
 @pytest.mark.parametrize(("answer", "length"), [("30", "30"), ("25%", "25")])
@@ -120,6 +123,7 @@ def test_a_checkpoint_writes_no_zeros(npu_plan, tmp_path: Path) -> None:
         (["--hbm-mb", "128"], (), 3, "does not fit in HBM"),
         ([], ("crash",), 1, "the script raised KeyError: 'no such thing'"),
         (["--assume", "nonsense"], (), 1, "--assume takes file:line=value"),
+        (["--assume", "train.py:10=much"], (), 1, "--assume train.py:10=much: expected a number"),
     ],
 )
 def test_errors_are_one_sentence(npu_plan, arguments: list[str], after: tuple, code: int, message: str) -> None:

@@ -17,6 +17,7 @@ from torch_cann.plan.exchange import PostOffice
 from torch_cann.plan.layout import Layout
 from torch_cann.plan.ranks import difference, discover, mirror_of, run_mirror
 from torch_cann.plan.script import Job, Trace
+from torch_cann.plan.values import Assumptions
 
 _DOES_NOT_FIT = 3
 
@@ -294,6 +295,9 @@ def _run(arguments: argparse.Namespace) -> int:
         traces, calibration.given(arguments.calibration), arguments.tokens_per_step, job.world_size
     )
     summary["mirror"] = mirror
+    sites = {entry["site"] for entry in summary["assumptions"]}
+    for answer in Assumptions.parse(job.assume).unused(sites):
+        summary["notes"].append(f"--assume {answer} was not needed: no rank asked for a value there.")
     _write(summary, f"npu-plan run {job.script}", arguments)
     if arguments.trace:
         perfetto.write(analysis.place(traces), arguments.trace)

@@ -163,6 +163,10 @@ def check(model: Model, layout: Layout) -> None:
         )
     if layout.sequence % (layout.cp * (layout.tp if layout.sequence_parallel else 1)):
         raise PlanError(f"the sequence {layout.sequence} does not divide over cp {layout.cp} and tp {layout.tp}")
+    if layout.vpp > 1 and layout.pp == 1:
+        raise PlanError(f"{layout.vpp} chunks a stage need a pipeline to interleave in, but there is one stage")
+    if layout.ep > 1 and not model.experts:
+        raise PlanError(f"expert parallelism {layout.ep} is for mixtures of experts, and the model has no experts")
     if model.experts and model.experts % layout.ep:
         raise PlanError(f"expert parallelism {layout.ep} does not divide the {model.experts} experts")
     if layout.ep > 1 and (layout.dp * layout.cp) % layout.ep:

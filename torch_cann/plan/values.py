@@ -8,7 +8,7 @@ line it was read at and raises :class:`UnknownValueError` when compared, tested 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,19 @@ KINDS = {
     "assume": "no overflow in the gradients",
     "save": "checkpoint not written",
 }
+
+
+def _is(site: str, given: str) -> bool:
+    return site == given or site.endswith("/" + given)
+
+
+def _number(site: str, text: str, elements: int) -> float:
+    try:
+        if text.endswith("%"):
+            return float(text[:-1]) / 100 * elements
+        return {"true": 1.0, "false": 0.0}[text.lower()] if text.lower() in ("true", "false") else float(text)
+    except ValueError as error:
+        raise PlanError(f"--assume {site}={text}: expected a number, True, False or a share such as 25%") from error
 
 
 class Assumptions:
@@ -49,29 +62,27 @@ class Assumptions:
             site, equals, value = item.rpartition("=")
             if not equals or ":" not in site or not site.rpartition(":")[2].isdigit():
                 raise PlanError(f"--assume takes file:line=value, for example train.py:42=0.5, but got {item!r}")
+            _number(site, value, 1)
             answers[site] = value
         return cls(answers)
+
+    def unused(self, sites: Iterable[str]) -> list[str]:
+        """The answers, as they were given, that are for none of ``sites``."""
+        return [f"{given}={value}" for given, value in self._answers.items() if not any(_is(s, given) for s in sites)]
 
     def note(self, kind: str, site: str, what: str) -> None:
         self.sites[(kind, site, what)] += 1
 
     def answer(self, site: str) -> str | None:
         for given, value in self._answers.items():
-            if site == given or site.endswith("/" + given):
+            if _is(site, given):
                 return value
         return None
 
     def number(self, site: str, elements: int = 1) -> float | None:
         """The answer for ``site`` as a number; a share is one of ``elements``."""
         text = self.answer(site)
-        if text is None:
-            return None
-        try:
-            if text.endswith("%"):
-                return float(text[:-1]) / 100 * elements
-            return {"true": 1.0, "false": 0.0}[text.lower()] if text.lower() in ("true", "false") else float(text)
-        except ValueError as error:
-            raise PlanError(f"--assume {site}={text}: expected a number, True, False or a share such as 25%") from error
+        return None if text is None else _number(site, text, elements)
 
     def listed(self) -> list[dict[str, Any]]:
         return [
@@ -173,6 +184,7 @@ def install(assumptions: Assumptions) -> None:
         site = _sim.current_site()
         number = assumptions.number(site)
         if number is not None:
+            assumptions.note("value", site, "item()")
             return _typed(tensor, number)
         assumptions.note("printed", site, "item()")
         return UnknownFloat(site) if tensor.dtype.is_floating_point else UnknownInt(site)
