@@ -52,7 +52,7 @@ class _Profile:
 
     def __init__(self, recording: Recording, device: int) -> None:
         self.recording, self.device = recording, device
-        self.text = _Numbers(0)
+        self.string_id = _Numbers(0)
         self.stack = _Numbers(1)
         # Operators and what they start, by the number that joins them. Communication was started by its parent.
         self.connection = _Numbers(1)
@@ -68,31 +68,31 @@ class _Profile:
         return operation.event.parent or operation.event
 
     def _names(self, *texts: str) -> Iterator[int]:
-        yield from map(self.text, texts)
+        yield from map(self.string_id, texts)
 
     def apis(self) -> Rows:
         for event in self.recording.events:
             frames = event.call_frames()
             dtypes = ";".join(event.dtypes)
             yield (
-                event.start, event.end, self._thread(event), self.connection.of.get(id(event)), self.text(event.name),
+                event.start, event.end, self._thread(event), self.connection.of.get(id(event)), self.string_id(event.name),
                 event.sequence if event.sequence >= 0 else None, event.forward_thread or None,
-                self.text(dtypes) if dtypes else None, self.text(shapes_of(event)) if event.shapes else None,
+                self.string_id(dtypes) if dtypes else None, self.string_id(shapes_of(event)) if event.shapes else None,
                 self.stack(frames) if frames else None, schema.PYTHON_TRACE if event.is_python else schema.OP,
             )  # fmt: skip
 
     def stacks(self) -> Rows:
         for frames, number in self.stack.of.items():
-            yield from ((number, self.text(frame), depth) for depth, frame in enumerate(frames))
+            yield from ((number, self.string_id(frame), depth) for depth, frame in enumerate(frames))
 
     def _task(self, start: int, end: int, starter: Event, number: int, kind: str, stream: int) -> tuple[Any, ...]:
-        return (start, end, self.device, self._connection(starter), number, os.getpid(), self.text(kind), schema.UNSET,
+        return (start, end, self.device, self._connection(starter), number, os.getpid(), self.string_id(kind), schema.UNSET,
                 stream, number, schema.UNSET)  # fmt: skip
 
     def computing(self) -> tuple[Rows, Rows]:
         """TASK and COMPUTE_TASK_INFO of kernels."""
         tasks, infos = [], []
-        absent = self.text(_NO_SHAPE)
+        absent = self.string_id(_NO_SHAPE)
         for number, kernel in enumerate(self.recording.kernels):
             core, formats = _kernels.core_of(kernel), ";".join(["ND"] * len(kernel.shapes))
             tasks.append(self._task(kernel.start, kernel.end, kernel, number, core, kernel.stream))
@@ -113,14 +113,14 @@ class _Profile:
             me = operation.event.message.place if operation.event.message else 0
             steps = [("Notify_Wait", moving - waited, moving, (me, me), 0.0)] if waited else []
             steps += [("Memcpy", moving, operation.event.end, link, size) for link, size in operation.sent.items()]
-            group, dtype = self.text(operation.communicator), self._data_type(operation)
+            group, dtype = self.string_id(operation.communicator), self._data_type(operation)
             for plane, (kind, start, end, (source, target), size) in enumerate(steps):
                 number = first_task + len(tasks)
                 tasks.append(self._task(start, end, self._starter(operation), number, "COMMUNICATION", schema.UNSET))
                 known = schema.LINKS.get(operation.transport((source, target)) if size else "")
                 transport, link_type = known or (schema.NOT_THERE, schema.NOT_THERE)
                 infos.append(
-                    (self.text(kind), number, self.text(kind), plane, group, schema.UNSET, schema.NOT_THERE, source,
+                    (self.string_id(kind), number, self.string_id(kind), plane, group, schema.UNSET, schema.NOT_THERE, source,
                      target, transport, round(size), dtype, link_type, op_id, 1,
                      size * 1e9 / (end - start) if size and end > start else 0.0)
                 )  # fmt: skip
@@ -161,19 +161,19 @@ class _Profile:
             "PYTORCH_API": list(self.apis()),
             "PYTORCH_CALLCHAINS": list(self.stacks()),
             "MEMORY_RECORD": [
-                (self.text("PTA"), r.time, r.allocated, r.reserved, r.allocated, None, r.device) for r in memory
+                (self.string_id("PTA"), r.time, r.allocated, r.reserved, r.allocated, None, r.device) for r in memory
             ],
             "OP_MEMORY": list(self._lives(memory)),
         }
         rows["CONNECTION_IDS"] = [(number, number) for number in self.connection.of.values()]
-        rows["STRING_IDS"] = [(number, text) for text, number in self.text.of.items()]
+        rows["STRING_IDS"] = [(number, text) for text, number in self.string_id.of.items()]
         return rows
 
     def _lives(self, memory: list[Memory]) -> Rows:
         for first, last in lives_of(memory):
             end = (None,) * 4 if last is None else (last.time, last.time, *[last.time - first.time] * 2)
             totals = (None,) * 3 if last is None else (last.allocated, last.reserved, last.allocated)
-            yield (self.text(first.operator), first.bytes, first.time, *end, first.allocated, first.reserved,
+            yield (self.string_id(first.operator), first.bytes, first.time, *end, first.allocated, first.reserved,
                    first.allocated, *totals, None, first.device)  # fmt: skip
 
 
