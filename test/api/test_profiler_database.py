@@ -1,9 +1,12 @@
 """ExportType.Db: what the tables of ascend_pytorch_profiler.db say of a training on one card."""
 
+import os
 import sqlite3
 
 import pytest
 import torch
+from torch_cann.profiler._database import _Profile
+from torch_cann.profiler._records import Event, Recording
 from torch_npu import profiler
 
 _NAMED = "SELECT {} FROM {} JOIN STRING_IDS AS name ON name.id = {}.name"
@@ -92,3 +95,10 @@ def test_memory(database) -> None:
     assert len(blocks) == 2 and all(b[0] == 2048 and b[1] == b[2] > 0 and b[3] == 0 for b in blocks)
     highest, reserved = database.execute("SELECT max(totalAllocated), max(totalReserved) FROM MEMORY_RECORD").fetchone()
     assert 2048 < highest <= reserved
+
+
+def test_a_thread_without_a_number() -> None:
+    """What PyTorch makes of the frames that a Python thread was in before the profile began."""
+    event = Event("work", 1, 2, 2**64 - 1, [], [], True, False)
+    ((_, _, thread, *_),) = _Profile(Recording([event], []), 0).apis()
+    assert thread == os.getpid() << 32 | 0xFFFFFFFF

@@ -59,7 +59,8 @@ class _Profile:
         self.operations = [_communication.operation_of(e, n) for n, e in enumerate(recording.communication)]
 
     def _thread(self, event: Event) -> int:
-        return os.getpid() << 32 | event.thread
+        # PyTorch gives Python threads that ran before the profile all bits for a number.
+        return os.getpid() << 32 | event.thread & 0xFFFFFFFF
 
     def _connection(self, event: Event) -> int:
         return self.connection(id(event))
