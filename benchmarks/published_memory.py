@@ -1,7 +1,7 @@
 """Figure 1 of arXiv 2205.05198 by running the reference program: what a card holds of layers, in GiB.
 
-The paper counts layers only: no embeddings, no logits, no allocator, and not the norms' statistics. Activations are those of one micro-batch in each of
-the layers that the first pipeline stage has in flight.
+The paper counts layers only: no embeddings, no logits, no allocator, and not the norms' statistics. Activations are those
+of one micro-batch in each of the layers that the first pipeline stage has in flight.
 """
 
 from __future__ import annotations

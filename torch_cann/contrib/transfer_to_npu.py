@@ -40,7 +40,7 @@ def _positional(value: Any) -> Any:
 
 
 def _to_hccl(backend: Any) -> Any:
-    """ "nccl" -> "hccl", "cpu:gloo,cuda:nccl" -> "cpu:gloo,npu:hccl"."""
+    """From "nccl" makes "hccl", from "cpu:gloo,cuda:nccl" "cpu:gloo,npu:hccl"."""
     if not isinstance(backend, str):
         return backend
     return ",".join(part.replace("cuda:", "npu:").replace("nccl", "hccl") for part in backend.split(","))

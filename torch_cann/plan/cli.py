@@ -283,6 +283,7 @@ def _run(arguments: argparse.Namespace) -> int:
         module=arguments.module,
     )
     _check_world(job)
+    answers = Assumptions.parse(job.assume)
     _C._sim.soc(arguments.soc)
     traces, office = discover(job)
     if failure := _failures(traces):
@@ -295,8 +296,7 @@ def _run(arguments: argparse.Namespace) -> int:
         traces, calibration.given(arguments.calibration), arguments.tokens_per_step, job.world_size
     )
     summary["mirror"] = mirror
-    sites = {entry["site"] for entry in summary["assumptions"]}
-    for answer in Assumptions.parse(job.assume).unused(sites):
+    for answer in answers.unused({entry["site"] for entry in summary["assumptions"]}):
         summary["notes"].append(f"--assume {answer} was not needed: no rank asked for a value there.")
     _write(summary, f"npu-plan run {job.script}", arguments)
     if arguments.trace:
