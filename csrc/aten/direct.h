@@ -59,7 +59,8 @@ struct Arg<const std::optional<at::Tensor>&> {
 // Aliases in a row, as lists need them, without counting a reference each.
 class BorrowedList {
  public:
-  BorrowedList(AliasScope& scope, const auto& tensors) {
+  // Delegates, so that the destructor gives back what was borrowed before a tensor that is refused.
+  BorrowedList(AliasScope& scope, const auto& tensors) : BorrowedList() {
     aliases_.reserve(tensors.size());
     for (const at::Tensor& tensor : tensors) {
       aliases_.push_back(c10::MaybeOwnedTraits<at::Tensor>::createBorrow(*scope.borrow(tensor)));
@@ -75,6 +76,8 @@ class BorrowedList {
   at::TensorList get() const { return aliases_; }
 
  private:
+  BorrowedList() = default;
+
   std::vector<at::Tensor> aliases_;
 };
 
