@@ -107,10 +107,10 @@ class MetaAliases {
 
 class DryOperator {
  public:
-  DryOperator(const c10::OperatorHandle& op, Stack* stack)
+  DryOperator(const c10::OperatorHandle& op, const DryFacts& facts, Stack* stack)
       : op_(op),
         stack_(stack),
-        facts_(dry_facts(op)),
+        facts_(facts),
         count_(op.schema().arguments().size()),
         begin_(stack->size() - count_),
         call_(op, facts_, arguments()) {}
@@ -416,8 +416,9 @@ class DryOperator {
 
 void dry_kernel(const c10::OperatorHandle& op, Stack* stack) {
   ensure_thread_ready();
-  if (answer_from_values(op, stack)) return;
-  DryOperator(op, stack).run();
+  const DryFacts& facts = dry_facts(op);
+  if (facts.may_depend_on_values && answer_from_values(op, stack)) return;
+  DryOperator(op, facts, stack).run();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "aten/dry_values.h"
 #include "runtime/device.h"
 
 namespace cann::aten {
@@ -69,7 +70,8 @@ DryFacts::DryFacts(const c10::OperatorHandle& op)
     : observed(op),
       returned_argument(returned_arguments(op.schema())),
       random(takes_generator(op.schema()) || op.schema().name() == "aten::native_dropout"),
-      sized_by_fractions(computes_sizes_from_fractions(op.schema().name())) {}
+      sized_by_fractions(computes_sizes_from_fractions(op.schema().name())),
+      may_depend_on_values(cann::aten::may_depend_on_values(op)) {}
 
 const DryFacts& dry_facts(const c10::OperatorHandle& op) {
   static auto& all = *new std::unordered_map<const void*, std::unique_ptr<const DryFacts>>;

@@ -28,6 +28,7 @@ struct DryFacts {
   std::vector<int> returned_argument;  // per result: the argument it is by the schema, or -1
   bool random;                         // draws random numbers
   bool sized_by_fractions;             // arange and its like
+  bool may_depend_on_values;           // answer_from_values() is to be asked
 };
 // Made at the first call, then kept. Thread-safe.
 const DryFacts& dry_facts(const c10::OperatorHandle& op);

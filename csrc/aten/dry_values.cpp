@@ -135,10 +135,13 @@ bool is_mask(const std::optional<at::Tensor>& index) {
          (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte);
 }
 
+bool takes_indices(const c10::OperatorHandle& op) {
+  return op.schema().name().find("index") != std::string::npos && op.schema().arguments().size() >= 2;
+}
+
 // index and index_put with masks: each becomes the index tensors that it stands for.
 void replace_masks(const c10::OperatorHandle& op, Stack* stack) {
-  const std::string& name = op.schema().name();
-  if (name.find("index") == std::string::npos || op.schema().arguments().size() < 2) return;
+  if (!takes_indices(op)) return;
   IValue& indices = (*stack)[stack->size() - op.schema().arguments().size() + 1];
   if (!indices.isOptionalTensorList()) return;
   const auto given = indices.toOptionalTensorList();
@@ -159,6 +162,10 @@ void replace_masks(const c10::OperatorHandle& op, Stack* stack) {
 }
 
 }  // namespace
+
+bool may_depend_on_values(const c10::OperatorHandle& op) {
+  return takes_indices(op) || answers().contains(op.schema().name());
+}
 
 bool answer_from_values(const c10::OperatorHandle& op, Stack* stack) {
   replace_masks(op, stack);

@@ -8,6 +8,9 @@
 
 namespace cann::aten {
 
+// Whether `op` may be one of them, whatever it is called with.
+bool may_depend_on_values(const c10::OperatorHandle& op);
+
 // If `op` is one of them, carries it out on `stack` and returns true. Known values are used; for others the handler of
 // dry_run.h is asked, which may raise.
 bool answer_from_values(const c10::OperatorHandle& op, torch::jit::Stack* stack);

@@ -15,6 +15,7 @@
 #include "distributed/dry_exchange.h"
 #include "distributed/dry_process_group.h"
 #include "python/bindings.h"
+#include "runtime/device.h"
 #include "runtime/dry_run.h"
 #include "runtime/simulator.h"
 #include "runtime/workspaces.h"
@@ -39,7 +40,7 @@ class Sites {
     uint32_t found = 0;
     while (frame != nullptr && found == 0) {
       PyCodeObject* code = PyFrame_GetCode(frame);
-      if (!is_internal(code)) found = site(code, PyFrame_GetLineNumber(frame));
+      if (!is_internal(code)) found = site(frame, code);
       Py_DECREF(code);
       PyFrameObject* back = PyFrame_GetBack(frame);
       Py_DECREF(frame);
@@ -61,6 +62,17 @@ class Sites {
     return inside;
   }
 
+  uint32_t site(PyFrameObject* frame, PyCodeObject* code) {
+#if PY_VERSION_HEX >= 0x030B0000
+    // Python finds a line by reading a table from its start; an instruction's is looked up once.
+    const auto [known, first] = instructions_.try_emplace({code, PyFrame_GetLasti(frame)}, 0);
+    if (first) known->second = site(code, PyFrame_GetLineNumber(frame));
+    return known->second;
+#else
+    return site(code, PyFrame_GetLineNumber(frame));
+#endif
+  }
+
   uint32_t site(PyCodeObject* code, int line) {
     const auto [it, fresh] = sites_.try_emplace({code, line}, static_cast<uint32_t>(names.size()));
     if (fresh) names.push_back(py::cast<std::string>(py::handle(code->co_filename)) + ":" + std::to_string(line));
@@ -68,7 +80,8 @@ class Sites {
   }
 
   std::unordered_map<PyCodeObject*, bool> internal_;
-  std::map<std::pair<PyCodeObject*, int>, uint32_t> sites_;
+  std::map<std::pair<PyCodeObject*, int>, uint32_t> sites_;         // by line
+  std::map<std::pair<PyCodeObject*, int>, uint32_t> instructions_;  // by instruction, for lines are dear to find
 };
 
 Sites& sites() {
@@ -277,6 +290,18 @@ void bind_clock(py::module_& m) {
   });
 }
 
+size_t storage_bytes(const std::vector<at::Tensor>& tensors) {
+  std::unordered_map<const void*, size_t> storages;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.device().type() == kNPU && tensor.has_storage()) {
+      storages[tensor.storage().data()] = tensor.storage().nbytes();
+    }
+  }
+  size_t bytes = 0;
+  for (const auto& [address, size] : storages) bytes += size;
+  return bytes;
+}
+
 void bind_sites_and_values(py::module_& m) {
   m.def("sites", [] { return sites().names; });
   m.def("current_site", [] { return sites().names.at(sites().current()); });
@@ -299,6 +324,8 @@ void bind_sites_and_values(py::module_& m) {
       },
       py::arg("ranks"), "Share of the time of a collective among these ranks in which bytes are between servers.");
   m.def("values_known", &values_known, py::arg("tensor"));
+  m.def("storage_bytes", &storage_bytes, py::arg("tensors"),
+        "Bytes of the npu storages behind these tensors, each once.");
   m.def(
       "set_courier",
       [](py::object courier) { hccl::set_dry_courier(std::make_unique<PythonCourier>(std::move(courier))); },

@@ -195,7 +195,12 @@ const Known* find_or_add(uint64_t hash, MakeRow&& make_row) {
 }  // namespace
 
 void launch(uint32_t index, c10::DeviceIndex device) {
-  const sim::Cost cost = row(index).cost;
+  sim::Cost cost;
+  {
+    State& s = state();
+    const std::lock_guard lock(s.mutex);
+    cost = s.rows[index].cost;
+  }
   if (cost.engine != sim::Engine::kNone) launch_row(index, cost.engine, static_cast<float>(cost.us), device);
 }
 
