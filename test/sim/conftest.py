@@ -19,14 +19,25 @@ def _environment(**changes: str) -> dict[str, str]:
 
 @pytest.fixture
 def npu_plan(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
-    """npu_plan(*arguments, script=None): runs the command; ``script`` is written to train.py and named last."""
+    """npu_plan(*arguments, script=None): runs the command; ``script`` is written to train.py and named last. Output is
+    captured, or goes to the descriptor ``stdout``."""
 
-    def run(*arguments: str, script: str | None = None, after: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    def run(
+        *arguments: str, script: str | None = None, after: tuple[str, ...] = (), stdout: int = subprocess.PIPE
+    ) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "npu_plan", *arguments]
         if script is not None:
             (tmp_path / "train.py").write_text(textwrap.dedent(script))
             command += ["train.py", *after]
-        return subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=tmp_path, env=_environment())
+        return subprocess.run(
+            command,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=180,
+            cwd=tmp_path,
+            env=_environment(),
+        )
 
     return run
 

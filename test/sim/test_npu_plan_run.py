@@ -1,6 +1,7 @@
 """npu-plan run: unmodified scripts, one rank or many, and one sentence for whatever goes wrong."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,30 @@ def test_errors_are_one_sentence(npu_plan, arguments: list[str], after: tuple, c
     assert done.returncode == code
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("lines", [0, 1, 100_000])
+def test_output_that_nobody_reads_ends_the_command_quietly(npu_plan, tmp_path: Path, lines: int) -> None:
+    """As behind `head`: before the script prints, while it does, and in the report."""
+    (tmp_path / "train.py").write_text(
+        f"import torch, torch_npu\nfor i in range({lines}): print(i, flush={lines < 9})\ntorch.ones(4, device='npu').add_(1)\n"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = npu_plan("run", "train.py", stdout=write)
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_script_whose_optimizer_never_steps_is_said_to_be_one(npu_plan, tmp_path: Path) -> None:
+    script = _LOOP.replace("o.step()", "None").replace("range(1000)", "range(3)")
+    done = npu_plan("run", "--json", "r.json", script=script)
+    assert done.returncode == 0, done.stderr
+    assert "no optimizer step was seen" in done.stdout
+    assert json.loads((tmp_path / "r.json").read_text())["step"]["steps_run"] == 0
+    assert "no optimizer step was seen" not in npu_plan("run", script=_LOOP).stdout
 
 
 def test_a_missing_script(npu_plan) -> None:

@@ -7,5 +7,5 @@ Layers, each using those before it: ``values`` (what a dry run does not know), `
 ``exchange`` (what ranks tell each other), ``ranks`` (several ranks side by side), ``analysis`` (times and memory out of their traces),
 ``report``, ``charts``, ``html`` and ``perfetto`` (what is shown), ``cli``. ``reference``, ``estimate`` and ``search`` run a
 transformer program of their own in place of a script, of which ``contention`` replays the parts that share a network card. ``stragglers``
-is the wait for the slowest card.
+is the wait for the slowest card, ``output`` knows when nobody reads.
 """

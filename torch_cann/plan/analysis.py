@@ -147,6 +147,7 @@ def memory_curve(times: RankTimes, points: int = 600) -> list[tuple[float, int, 
     if len(where) == 0:
         return []
     marks, sizes = zip(*(times.trace.gradient_curve or [(0, 0)]), strict=True)
+    marks = np.array(marks)
     curve = []
     for part in np.array_split(where, min(points, len(where))):
         peak = part[np.argmax(table["allocated"][part])]
@@ -154,6 +155,13 @@ def memory_curve(times: RankTimes, points: int = 600) -> list[tuple[float, int, 
         gradients = sizes[position] if position >= 0 else 0
         curve.append((float(times.start[peak]) - times.window[0], int(table["allocated"][peak]), int(gradients)))
     return curve
+
+
+# An optimizer of another library tells nobody that it steps.
+_NO_STEP = (
+    "no optimizer step was seen, so what is called a step here is the whole script, and memory is without states that "
+    "an optimizer would make at its first step. Steps of classes that do not derive from torch.optim.Optimizer are not seen."
+)
 
 
 def summarize(traces: list[Trace], calibration: Calibration, tokens_per_step: int | None, world: int) -> dict[str, Any]:
@@ -183,6 +191,8 @@ def summarize(traces: list[Trace], calibration: Calibration, tokens_per_step: in
         "assumptions": [dict(entry, rank=trace.rank) for trace in traces for entry in trace.assumptions],
         "notes": stragglers.notes(world),
     }
+    if not any(trace.steps or trace.failure for trace in traces):
+        report["notes"].append(_NO_STEP)
     if pipeline := _pipeline(placed):
         report["pipeline"] = pipeline
         report["notes"].append(_sentence(pipeline))

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from torch_cann import _C
-from torch_cann.plan import analysis, calibration, explain, html, perfetto, report, shapes, tables
+from torch_cann.plan import analysis, calibration, explain, html, output, perfetto, report, shapes, tables
 from torch_cann.plan.errors import PlanError
 from torch_cann.plan.exchange import PostOffice
 from torch_cann.plan.layout import Layout
@@ -314,7 +314,7 @@ def _write(summary: dict[str, Any], title: str, arguments: argparse.Namespace) -
         html.write(summary, title, arguments.html)
 
 
-def main(argv: list[str]) -> int:
+def _answer(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return arguments.action(arguments)
@@ -322,8 +322,24 @@ def main(argv: list[str]) -> int:
         print(f"npu-plan: {error.args[0]}", file=sys.stderr)
         return error.args[1] if len(error.args) > 1 else 1
     except (ValueError, RuntimeError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and output.reader_is_gone():
+            raise
         if isinstance(error, torch.OutOfMemoryError):
             print(f"npu-plan: {error}", file=sys.stderr)
             return _DOES_NOT_FIT
         print(f"npu-plan: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; the number returned is the exit status."""
+    try:
+        try:
+            return _answer(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not output.reader_is_gone():
+            raise
+        output.discard()
+        return output.NOBODY_READS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pickle
@@ -60,13 +61,15 @@ def _child(job: Job, rank: int, path: Path, quiet: bool, pipe: Connection) -> No
         if quiet:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)
-        path.write_bytes(pickle.dumps(run(job, rank, Courier(pipe))))
-    except PlanError as error:
+        trace = run(job, rank, Courier(pipe))
+        with contextlib.suppress(ValueError):  # a script may close it
+            sys.stdout.flush()
+        path.write_bytes(pickle.dumps(trace))
+    except (PlanError, BrokenPipeError) as error:
         path.write_bytes(pickle.dumps(error))
     except BaseException:
         traceback.print_exc()
         code = 1
-    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
@@ -135,7 +138,7 @@ def _finish(process: _Process) -> Trace:
         how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
         raise PlanError(f"the process that ran rank {process.rank} {how}")
     result = pickle.loads(process.path.read_bytes())
-    if isinstance(result, PlanError):
+    if isinstance(result, Exception):
         raise result
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
@@ -18,7 +19,7 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_cann import _C
-from torch_cann.plan import values
+from torch_cann.plan import output, values
 from torch_cann.plan.errors import PlanError, UnknownValueError
 from torch_cann.plan.exchange import Courier
 
@@ -206,15 +207,12 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)  # most tensors are, and asking each for to_local is slow
+
+
 def _storage_bytes(tensors: list[torch.Tensor]) -> int:
     """Bytes of the npu storages behind ``tensors``, each once."""
-    storages = {}
-    for tensor in tensors:
-        local = _local(tensor)
-        if local.device.type == "npu":
-            storage = local.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
-    return sum(storages.values())
+    return _sim.storage_bytes([tensor if type(tensor) in _PLAIN else _local(tensor) for tensor in tensors])
 
 
 class _Watcher:
@@ -232,7 +230,8 @@ class _Watcher:
             self.first = optimizer
             for parameter in self._parameters(optimizer):
                 if parameter.requires_grad and parameter.is_leaf:
-                    parameter.register_post_accumulate_grad_hook(self._accumulated)
+                    size = _local(parameter).nbytes  # of its gradient too, by autograd's rules
+                    parameter.register_post_accumulate_grad_hook(functools.partial(self._accumulated, size))
         if optimizer is not self.first:
             return
         self.trace.steps += 1
@@ -249,10 +248,10 @@ class _Watcher:
     def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
         return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
-    def _accumulated(self, parameter: torch.Tensor) -> None:
-        if parameter.grad is not None and id(parameter) not in self._holding:
+    def _accumulated(self, size: int, parameter: torch.Tensor) -> None:
+        if id(parameter) not in self._holding and parameter.grad is not None:
             self._holding.add(id(parameter))
-            self._gradients += _local(parameter.grad).nbytes
+            self._gradients += size
             self.trace.gradient_curve.append((_sim.action_count(), self._gradients))
 
     def _sort(self, optimizer: torch.optim.Optimizer) -> None:
@@ -338,7 +337,7 @@ def _execute(job: Job) -> None:
 
 def run(job: Job, rank: int, courier: Courier) -> Trace:
     """Runs ``job`` as ``rank`` and returns what it did; a failure of the script is in the trace, not raised. Other ranks
-    are reached through ``courier``.
+    are reached through ``courier``. Raises BrokenPipeError when nobody reads what the script prints.
 
     The process must be dry (TORCH_CANN_DRY_RUN=1) and runs one rank only: the script changes it for good.
     """
@@ -374,6 +373,8 @@ def run(job: Job, rank: int, courier: Courier) -> Trace:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
+        if isinstance(error, BrokenPipeError) and output.reader_is_gone():
+            raise
         lines = str(error).splitlines() or [""]
         trace.failure = f"{_site_of(error, job.script)}: the script raised {type(error).__name__}: {lines[0]}"
     trace.seconds = time.perf_counter() - started
