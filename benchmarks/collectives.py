@@ -5,7 +5,7 @@ the slowest rank's, per operation. The table gives microseconds by the median ro
 is the faster. Sizes are those of the larger buffer (all_gather's output, reduce_scatter's input); sendrecv is half of a
 ping-pong between ranks 0 and 1. Beside the bandwidths stands what the machine can do: copies on all ranks at once.
 
-"floor" is the same calls on PyTorch's backend "fake", which moves nothing: what Python, the dispatcher and c10d take of
+"floor" is the same calls for one element on PyTorch's backend "fake", which moves nothing to other ranks: what Python, the dispatcher and c10d take of
 every call of torch.distributed, before and after a backend does its work. mpi4py pays none of it, so where MPICH is below
 the floor no backend could win; the summary gives MPICH's mean also without those cells.
 
@@ -159,7 +159,7 @@ class Rank:
     def subjects(self, size: int) -> dict[str, dict[str, Callable[[], Any]]]:
         subjects = {
             "hccl": torch_operations(self.device, None, self.rank, self.ranks, size),
-            "floor": torch_operations(self.device, self.floor, self.rank, self.ranks, size),
+            "floor": torch_operations(self.device, self.floor, self.rank, self.ranks, 4),
             "gloo": torch_operations("cpu", self.gloo, self.rank, self.ranks, size),
         }
         if self.compressed is not None:

@@ -42,6 +42,7 @@ void Collectives::announce(const Call& call, const std::vector<Span>& contributi
   ++operation_;
   Announcement& mine = block_.announcement(comm_.rank(), operation_);
   mine.signature = signature_of(call, bytes);
+  mine.history = posts_.history();
   mine.regions = static_cast<uint32_t>(contribution.size());
   Region* regions = mine.region_list();
   if (may_inline && total_bytes(contribution) <= kInlineBytes) {
@@ -73,6 +74,7 @@ void Collectives::check(const Call& call, const Signature& mine, int rank) const
   if (!agree(mine, announced.signature)) {
     throw EngineError(Kind::kMismatch, disagreement(comm_.rank(), mine, rank, announced.signature));
   }
+  posts_.check_history(call, rank, announced.history);
   if (announced.regions <= static_cast<uint32_t>(comm_.size()) && announced.where <= Where::kStage) return;
   throw EngineError(Kind::kRemote, fmt::format("rank {}'s announcement of {} is damaged", rank, op_name(call.op)));
 }
@@ -161,6 +163,18 @@ void Collectives::exchange(const Call& call, const std::vector<Span>& contributi
   }
 }
 
+void Collectives::broadcast(const Call& call, Span data) {
+  const bool gives = comm_.rank() == call.root;
+  const auto contribution = gives ? std::vector<Span>{data} : std::vector<Span>{};
+  if (data.bytes > kPostedBytes) {
+    return exchange(call, contribution, gives ? std::vector<Want>{} : std::vector<Want>{{data, call.root, 0}},
+                    data.bytes);
+  }
+  posts_.begin(call, data.bytes, gives ? data : Span{});
+  if (!gives) copy_bytes(data.data, posts_.take(call, call.root, data.bytes).contents, data.bytes);
+  posts_.end();
+}
+
 // ---- reducing -------------------------------------------------------------------------------------------------------
 
 std::vector<double> Collectives::factors() const {
@@ -172,9 +186,10 @@ std::vector<double> Collectives::factors() const {
 void Collectives::all_reduce(const Call& call, Span data, bool to_root_only) {
   // All ranks decide alike, as sizes must agree.
   const bool small = data.bytes <= kInlineBytes && data.bytes * static_cast<size_t>(comm_.size()) <= 8 * kInlineBytes;
+  if (small && to_root_only) return reduce_posted(call, data);
   announce(call, {data}, data.bytes, small);
   if (small) {
-    reduce_inline(call, data, to_root_only);
+    reduce_inline(call, data);
   } else if (everything_is(Where::kHbm)) {
     reduce_direct(call, data, to_root_only);
   } else {
@@ -182,8 +197,24 @@ void Collectives::all_reduce(const Call& call, Span data, bool to_root_only) {
   }
 }
 
-void Collectives::reduce_inline(const Call& call, Span data, bool to_root_only) {
-  if (to_root_only && comm_.rank() != call.root) return;
+void Collectives::reduce_posted(const Call& call, Span data) {
+  const bool takes = comm_.rank() == call.root;
+  posts_.begin(call, data.bytes, takes ? Span{} : data);
+  if (takes) {
+    std::vector<const std::byte*> parts;
+    std::vector<double> factors;
+    for (int rank = 0; rank < comm_.size(); ++rank) {
+      const bool own = rank == call.root;
+      const Posts::Given given = own ? Posts::Given{data.data, call.factor} : posts_.take(call, rank, data.bytes);
+      parts.push_back(given.contents);
+      factors.push_back(given.factor);
+    }
+    reduce_in_order(call.reduction, call.dtype, parts, factors, {data.data}, data.bytes / element_bytes(call.dtype));
+  }
+  posts_.end();
+}
+
+void Collectives::reduce_inline(const Call& call, Span data) {
   std::vector<const std::byte*> parts;
   for (int rank = 0; rank < comm_.size(); ++rank) {
     parts.push_back(address(rank, region(call, rank, 0, data.bytes), Where::kInline, 0, data.bytes));

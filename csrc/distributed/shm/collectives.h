@@ -2,6 +2,8 @@
 // Collectives inside a host: direct access to the peers' memory, every rank reading from every other.
 //
 // For a tensor of S bytes and n ranks a rank reads / writes, and meets the others so often:
+//   broadcast up to 128 KiB, and      is posted: copied into and out of the giver's post box, where the giver does not
+//   small reduce                      wait (posts.h)
 //   small (a rank's part <= 16 KiB)   copies its part into its announcement, meets once, reads the others' parts
 //   all_reduce, reduce                reduces slice r of all tensors and writes it into all of them (the root's): S /
 //   S,
@@ -12,21 +14,24 @@
 // Foreign memory (outside of shared HBM) passes through the rank's stage, twice per piece of at most 2 MiB.
 // Each element is reduced by one rank, in rank order: results are bitwise equal on all ranks and from run to run.
 //
-// Every operation starts with an announcement and a barrier, after which each rank compares signatures, so that ranks
-// that disagree find out before anything moves. As an Engine's collectives, they belong to one thread at a time.
+// Every other operation starts with an announcement and a barrier, after which each rank compares signatures, so that
+// ranks that disagree find out before anything moves. As an Engine's collectives, they belong to one thread at a time.
 
 #include <vector>
 
 #include "distributed/shm/communicator.h"
+#include "distributed/shm/posts.h"
 
 namespace cann::hccl {
 
 class Collectives {
  public:
-  explicit Collectives(Communicator& communicator) : comm_(communicator), block_(communicator.block()) {}
+  explicit Collectives(Communicator& communicator)
+      : comm_(communicator), block_(communicator.block()), posts_(communicator, operation_) {}
 
   // `to_root_only`: only call.root's data is written.
   void all_reduce(const Call& call, Span data, bool to_root_only);
+  void broadcast(const Call& call, Span data);
   void reduce_scatter(const Call& call, const std::vector<Span>& inputs, Span output);
 
   // What this rank takes from region `index` of a rank's contribution.
@@ -59,7 +64,8 @@ class Collectives {
   void stage_piece(const std::vector<Span>& contribution, size_t piece) const;
   void take(const Call& call, const Want& want, size_t piece) const;
 
-  void reduce_inline(const Call& call, Span data, bool to_root_only);
+  void reduce_inline(const Call& call, Span data);
+  void reduce_posted(const Call& call, Span data);
   void reduce_direct(const Call& call, Span data, bool to_root_only);
   void reduce_staged(const Call& call, Span data, bool to_root_only);
   // Reduces this rank's slice of `count` elements at buffers[r] of every rank r into that slice of `outs`.
@@ -68,7 +74,8 @@ class Collectives {
 
   Communicator& comm_;
   const ControlBlock& block_;
-  uint64_t operation_ = 0;
+  uint64_t operation_ = 0;  // announced last
+  Posts posts_;
 };
 
 }  // namespace cann::hccl

@@ -1,7 +1,6 @@
 #include "distributed/shm/communicator.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cctype>
@@ -19,22 +18,11 @@ using Kind = EngineError::Kind;
 // How often a rank that waits looks after those it waits for.
 constexpr std::chrono::milliseconds kLookEvery(50);
 
-// 0 where the system does not say.
-size_t usable_cores() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? static_cast<size_t>(CPU_COUNT(&cores)) : 0;
-}
-
 }  // namespace
 
 Communicator::Communicator(ControlBlock block, std::shared_ptr<void> owner, int rank,
                            std::vector<std::shared_ptr<PeerProcess>> peers, sim::Hbm* hbm)
-    : block_(block),
-      owner_(std::move(owner)),
-      rank_(rank),
-      peers_(std::move(peers)),
-      hbm_(hbm),
-      yields_(peers_.size() <= usable_cores() ? kPatientYields : kYields) {}
+    : block_(block), owner_(std::move(owner)), rank_(rank), peers_(std::move(peers)), hbm_(hbm) {}
 
 void Communicator::meet(const Call& call) {
   Control& control = block_.control();
@@ -49,12 +37,16 @@ void Communicator::meet(const Call& call) {
   const auto done = [&] { return control.generation.value.load(std::memory_order_acquire) != generation; };
   {
     const Waiting waiting;
-    if (spin_until(done, yields_)) return;
+    if (spin_until(done)) return;
   }
   // Signed difference: steps wrap.
   wait(call, control.generation, done, [&](int rank) {
     return static_cast<int32_t>(block_.state(rank).step.load(std::memory_order_acquire) - step) < 0;
   });
+}
+
+bool Communicator::is_ahead(int rank) const {
+  return static_cast<int32_t>(block_.state(rank).step.load(std::memory_order_acquire) - step_) > 0;
 }
 
 void Communicator::wait(const Call& call, Signal& signal, const std::function<bool()>& done,
@@ -130,7 +122,10 @@ std::byte* Communicator::hbm(int rank, uint64_t offset, uint64_t bytes) const {
 
 void Communicator::wake_all() noexcept {
   block_.control().generation.wake();  // not raised, which would let the barrier pass
-  for (int rank = 0; rank < size(); ++rank) block_.state(rank).bell.raise();
+  for (int rank = 0; rank < size(); ++rank) {
+    block_.state(rank).bell.raise();
+    block_.state(rank).posted.wake();
+  }
 }
 
 void Communicator::leave() noexcept {

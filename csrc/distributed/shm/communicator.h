@@ -30,11 +30,12 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
   const ControlBlock& block() const { return block_; }
-  // How often to yield before sleeping.
-  int yields() const { return yields_; }
 
   // Returns once every rank has come. Raises EngineError naming the ranks at fault.
   void meet(const Call& call);
+
+  // Whether `rank` waits for this one to meet it.
+  bool is_ahead(int rank) const;
 
   // Blocks until `done()`, which is asked again whenever `signal` is raised. Until then the ranks for which `missing()`
   // holds are those waited for: with `any` it suffices that one of them lives. Raises EngineError.
@@ -79,7 +80,6 @@ class Communicator {
   const int rank_;
   const std::vector<std::shared_ptr<PeerProcess>> peers_;
   sim::Hbm* const hbm_;
-  const int yields_;
   uint32_t step_ = 0;
 
   mutable std::mutex mutex_;  // guards what follows

@@ -15,7 +15,8 @@ size_t ControlBlock::announcement_bytes() const { return round_up(payload_begin(
 size_t ControlBlock::announcements_begin() const {
   return round_up(sizeof(Control) + ranks_ * sizeof(RankState), kPage);
 }
-size_t ControlBlock::stages_begin() const { return announcements_begin() + 2 * ranks_ * announcement_bytes(); }
+size_t ControlBlock::post_boxes_begin() const { return announcements_begin() + 2 * ranks_ * announcement_bytes(); }
+size_t ControlBlock::stages_begin() const { return round_up(post_boxes_begin() + ranks_ * sizeof(PostBox), kPage); }
 size_t ControlBlock::mailboxes_begin() const { return stages_begin() + ranks_ * kStageBytes; }
 
 size_t ControlBlock::bytes_for(int ranks) {
@@ -34,6 +35,10 @@ Announcement& ControlBlock::announcement(int rank, uint64_t operation) const {
 
 std::byte* ControlBlock::payload(int rank, uint64_t operation) const {
   return reinterpret_cast<std::byte*>(&announcement(rank, operation)) + payload_begin(ranks_);
+}
+
+PostBox& ControlBlock::post_box(int rank) const {
+  return reinterpret_cast<PostBox*>(memory_ + post_boxes_begin())[rank];
 }
 
 std::byte* ControlBlock::stage(int rank) const {

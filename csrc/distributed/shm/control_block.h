@@ -4,6 +4,7 @@
 //   Control                          the barrier's words and the reason of an abort
 //   RankState[n]                     how far each rank is, and its bell
 //   Announcement[n][2]               what each rank brings to the current collective, to be read by all
+//   PostBox[n]                       what a rank gives without waiting for who takes it, see posts.h
 //   stage[n]                         room for contents that are not in shared HBM
 //   Mailbox[n][n]                    messages from a rank to another
 //
@@ -30,6 +31,11 @@ inline constexpr size_t kFragmentBytes = 16 * 1024;
 inline constexpr int kFragments = 4;
 inline constexpr int kTickets = 32;
 
+// Contents up to this size are posted; a box holds several of them, and so many records.
+inline constexpr size_t kPostedBytes = 128 * 1024;
+inline constexpr size_t kPostBoxBytes = 4 * kPostedBytes;
+inline constexpr uint32_t kPosts = 64;
+
 inline constexpr size_t kReasonBytes = 1000;
 
 struct alignas(64) Control {
@@ -41,9 +47,12 @@ struct alignas(64) Control {
 };
 
 struct alignas(64) RankState {
-  std::atomic<uint32_t> step{0};  // barriers arrived at
-  std::atomic<uint32_t> left{0};  // 1: takes part no more
-  Signal bell;                    // a message came, was taken, or made room
+  std::atomic<uint32_t> step{0};        // barriers arrived at
+  std::atomic<uint32_t> left{0};        // 1: takes part no more
+  Signal bell;                          // a message came, was taken, or made room
+  Signal posted;                        // number of the last posted operation it has begun
+  std::atomic<uint32_t> taken{0};       // and of the last one it needs nothing more of
+  std::atomic<uint32_t> wants_room{0};  // 1: ring the bell after `taken`
 };
 
 // An operation as a rank understands it. See agree().
@@ -68,9 +77,23 @@ struct Region {
 
 struct alignas(64) Announcement {
   Signature signature;
+  uint64_t history;  // of posted operations
   Where where;
   uint32_t regions;  // that follow; then, at a multiple of 64 bytes, the payload
   Region* region_list() { return reinterpret_cast<Region*>(this + 1); }
+};
+
+struct alignas(64) Post {
+  Signature signature;
+  uint64_t history;  // before this operation
+  uint64_t offset;   // of the contents
+  uint64_t bytes;
+  uint32_t number;
+};
+
+struct PostBox {
+  Post posts[kPosts];  // operation n at n % kPosts
+  std::byte contents[kPostBoxBytes];
 };
 
 struct alignas(64) Fragment {
@@ -100,12 +123,14 @@ class ControlBlock {
   RankState& state(int rank) const;
   Announcement& announcement(int rank, uint64_t operation) const;
   std::byte* payload(int rank, uint64_t operation) const;
+  PostBox& post_box(int rank) const;
   std::byte* stage(int rank) const;
   Mailbox& mailbox(int from, int to) const;
 
  private:
   size_t announcement_bytes() const;
   size_t announcements_begin() const;
+  size_t post_boxes_begin() const;
   size_t stages_begin() const;
   size_t mailboxes_begin() const;
 

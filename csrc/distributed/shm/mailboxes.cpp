@@ -279,7 +279,7 @@ bool Mailboxes::is_done(const Incoming& in) {
 
 void Mailboxes::wait_for(const OutgoingPtr& out) {
   const auto done = [&] { return is_done(*out); };
-  if (spin_until(done, kPatientYields)) return;
+  if (spin_until(done)) return;
   comm_.wait(out->call, block_.state(comm_.rank()).bell, done, [&](int rank) { return rank == out->peer; });
 }
 
@@ -290,7 +290,7 @@ void Mailboxes::wait_for(const IncomingPtr& in) {
     const int from = in->message ? in->message->from : in->peer;
     return from < 0 || rank == from;
   };
-  if (!spin_until(done, kPatientYields)) {
+  if (!spin_until(done)) {
     comm_.wait(in->call, block_.state(comm_.rank()).bell, done, missing, /*any=*/in->peer < 0);
   }
   const std::lock_guard lock(mutex_);

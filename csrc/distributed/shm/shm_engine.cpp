@@ -33,9 +33,7 @@ void ShmEngine::reduce_scatter(const Call& call, const std::vector<Span>& inputs
 }
 
 void ShmEngine::broadcast(const Call& call, Span data) {
-  const bool is_root = communicator_.rank() == call.root;
-  exchange(call, is_root ? std::vector<Span>{data} : std::vector<Span>{},
-           is_root ? Wants{} : Wants{{data, call.root, 0}}, data.bytes);
+  communicator_.or_abort([&] { collectives_.broadcast(call, data); });
 }
 
 void ShmEngine::all_gather(const Call& call, Span input, const std::vector<Span>& outputs) {

@@ -26,11 +26,12 @@ struct alignas(64) Signal {
 };
 
 inline constexpr int kPauses = 20;
-// Where each rank can have a core, and so whoever is waited for runs already, yields are cheaper than to be woken up,
-// which takes tens of microseconds where an idle core has to be started first. Elsewhere a yield may last as long as a
-// time slice of somebody else.
-inline constexpr int kYields = 2;
-inline constexpr int kPatientYields = 100;
+// To be woken up takes tens of microseconds, more where an idle core has to be started first; a yield takes one. So a
+// waiter yields for as long as an operation among ranks that are all there may take, but only while its yields are
+// short: then whoever else is on this core waits too, or soon will. One that lasts long says that somebody needs the
+// core to compute, and might keep it for a time slice after the word has changed; a sleeper gets it back at once.
+inline constexpr std::chrono::microseconds kYieldFor(300);
+inline constexpr std::chrono::microseconds kLongYield(100);
 
 inline void pause_processor() {
 #if defined(__x86_64__)
@@ -40,16 +41,20 @@ inline void pause_processor() {
 
 // Whether `done()` became true without sleeping.
 template <typename Done>
-bool spin_until(Done&& done, int yields = kYields) {
+bool spin_until(Done&& done) {
   for (int i = 0; i < kPauses; ++i) {
     if (done()) return true;
     pause_processor();
   }
-  for (int i = 0; i < yields; ++i) {
-    if (done()) return true;
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  for (auto before = start, now = start; now - start < kYieldFor && now - before < kLongYield;) {
+    before = now;
     sched_yield();
+    if (done()) return true;
+    now = Clock::now();
   }
-  return done();
+  return false;
 }
 
 }  // namespace cann::hccl
