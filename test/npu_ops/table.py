@@ -301,6 +301,8 @@ for first in (False, True):
         grad=(0,), name=str(first))
 add("npu_confusion_transpose", lambda: args(rand(6, 8), [0, 2, 1, 3], [2, 3, 2, 4], False), R.confusion_transpose,
     grad=(0,), name="heads")
+add("npu_confusion_transpose", lambda: args(rand(2, 3, 4), [0, -1, 1], [2, 4, 3], True), R.confusion_transpose, grad=(0,),
+    name="from the end")
 add("npu_view_copy", lambda: args(rand(3, 4), rand(3, 4), False), lambda x, y, n: y)
 add("one_", lambda: args(rand(3, 4)), torch.ones_like)
 add("npu_pad", lambda: args(rand(3, 4), [1, 2, 0, 3]), lambda x, p: F.pad(x, (0, 3, 1, 2)))

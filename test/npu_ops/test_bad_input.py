@@ -13,6 +13,18 @@ def attention(*tensors, **options):
     return torch_npu.npu_fusion_attention(*tensors, options.pop("heads", 4), options.pop("layout", "BNSD"), **options)
 
 
+def delta_rule(**changed):
+    given = {"query": x(5, 2, 4), "key": x(5, 2, 4), "value": x(5, 4, 3), "state": x(6, 4, 3, 4)}
+    numbers = {"actual_seq_lengths": [2, 3], "ssm_state_indices": [0, 1, 2, 3, 4], "num_accepted_tokens": [1, 2]}
+    given |= {name: torch.tensor(changed.get(name, of), dtype=torch.int32, device="npu") for name, of in numbers.items()}
+    return torch_npu.npu_recurrent_gated_delta_rule(**given | {n: t for n, t in changed.items() if torch.is_tensor(t)})
+
+
+def layer_norm_grad(**changed):
+    given = {"grad": x(3, 8), "mean": x(3, 1), "rstd": x(3, 1)} | changed
+    return torch.ops.npu.npu_layernorm_grad(given["grad"], x(3, 8), [8], given["mean"], given["rstd"], x(8), x(8))
+
+
 MASK = x(2048, 2048, dtype=torch.bool)
 ERRORS = [
     (lambda: torch_npu.npu_swiglu(x(3, 5)), RuntimeError, r"dimension 1 must be even, but input has sizes \[3, 5\]"),
@@ -55,6 +67,26 @@ ERRORS = [
     (lambda: attention(*[x(6, 4, 8)] * 3, layout="TND"), RuntimeError, "needs actual_seq_qlen and actual_seq_kvlen"),
     (lambda: attention(*[x(6, 4, 8)] * 3, layout="TND", actual_seq_qlen=[4, 2], actual_seq_kvlen=[2, 6]), RuntimeError, "falls from 4 to 2"),
     (lambda: attention(*[x(6, 4, 8)] * 3, layout="TND", actual_seq_qlen=[9], actual_seq_kvlen=[6]), RuntimeError, "ends at 9"),
+    (lambda: torch_npu.npu_rms_norm(x(3, 4).to(torch.complex64), x(4)), RuntimeError, "floating type, but is ComplexFloat"),
+    (lambda: torch_npu.npu_swiglu(x(3, 4).long()), RuntimeError, "npu_swiglu: input must be of a floating type, but is Long"),
+    (lambda: torch_npu.npu_rotary_mul(x(2, 4).bool(), x(2, 4), x(2, 4)), RuntimeError, "floating type, but is Bool"),
+    (lambda: torch_npu.npu_add_layer_norm(x(1, 4), x(3, 4), x(4), x(4)), RuntimeError, r"same sizes, but have \[1, 4\] and \[3, 4\]"),
+    (lambda: torch_npu.npu_group_norm_silu(x(2, 6, 3), x(1), None, 2), RuntimeError, r"one value for each of the 6 channels.* \[1\]"),
+    (lambda: layer_norm_grad(grad=x(0, 8)), RuntimeError, r"must have the sizes of input, \[3, 8\], but has \[0, 8\]"),
+    (lambda: layer_norm_grad(mean=x(0)), RuntimeError, r"each of the 3 rows of input, but have sizes \[0\]"),
+    (lambda: torch.ops.npu.npu_conv3d_backward(x(1, 2, 3, 3, 3), x(0, 2, 3, 3, 3), x(2, 2, 1, 1, 1), *[[1] * 3, [0] * 3, [1] * 3], 1, [True] * 3),
+     RuntimeError, "of as many samples as input"),
+    (lambda: torch_npu.npu_one_hot(x(2, 3).int(), 3), RuntimeError, "from -1 to 2, the dimensions of input, but got 3"),
+    (lambda: torch.ops.npu.npu_confusion_transpose_backward(x(2, 3, 4), [0, 5, 1], [2, 3, 4], True), IndexError, "out of range"),
+    (lambda: torch.ops.npu.npu_confusion_transpose_backward(x(2, 3, 4), [0, 1], [2, 3, 4], False), RuntimeError, "each of the 3 dimensions"),
+    (lambda: torch_npu.npu_moe_token_permute_with_routing_map(x(6, 4), x(6, 0).bool(), drop_and_pad=True), RuntimeError, "needs experts"),
+    (lambda: torch_npu.npu_moe_token_unpermute_with_routing_map(x(12, 4), x(12).int(), [6, 4], routing_map=x(0, 4).bool()),
+     RuntimeError, r"the 6 tokens of restore_shape, but has sizes \[0, 4\]"),
+    (lambda: delta_rule(key=x(5, 0, 4)), RuntimeError, "query and key must be"),
+    (lambda: delta_rule(ssm_state_indices=[0, 1, 2, 3]), RuntimeError, "each of the 5 tokens, but has 4"),
+    (lambda: delta_rule(ssm_state_indices=[0, 1, 2, 3, 6]), RuntimeError, "has 6, but state has 6 slots"),
+    (lambda: delta_rule(num_accepted_tokens=[1, 2**30]), RuntimeError, "from 1 to the sequence's 3 tokens, but is 1073741824"),
+    (lambda: delta_rule(actual_seq_lengths=[2, -1]), RuntimeError, "has -1 for sequence 1, where 3 of 5 tokens are left"),
     (lambda: torch_npu.npu_mrope(x(4).long(), x(4, 8), x(4, 8), x(9, 8), 8, cache_mode="no"), RuntimeError, "cache_mode only support default or interleave"),
 ]  # fmt: skip
 

@@ -5,6 +5,7 @@
 
 #include "aten/fused/plain.h"
 #include "aten/npu/families.h"
+#include "aten/npu/floating.h"
 #include "aten/npu/raw_memory.h"
 #include "aten/npu/registry.h"
 #include "aten/npu/support.h"
@@ -20,6 +21,7 @@ using Approximate = std::string_view;
 constexpr double kFastGelu = 1.702;
 
 Tensor fast_gelu(const Tensor& input) {
+  check_floating(input, "input", "npu_fast_gelu");
   const Tensor x = wide(input);
   return x.mul(kFastGelu).sigmoid_().mul_(x).to(input.scalar_type());
 }
@@ -82,6 +84,7 @@ void for_pieces_of_rows(int64_t rows, int64_t n, const auto& body) {
 }
 
 Tensor swiglu(const Tensor& input, int64_t dim) {
+  check_floating(input, "input", "npu_swiglu");
   const auto [gate, value] = halves(input, dim, "npu_swiglu");
   const auto h = as_rows_of_halves(input, dim);
   if (!h.has_value()) return at::silu(wide(gate)).mul_(value).to(input.scalar_type());

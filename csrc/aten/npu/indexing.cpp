@@ -97,6 +97,12 @@ Tensor& stride_copy_out(const Tensor& input, IntArrayRef shape, IntArrayRef stri
 Tensor confusion_transpose(const Tensor& input, IntArrayRef perm, IntArrayRef shape, bool transpose_first) {
   return fresh(transpose_first ? input.permute(perm).reshape(shape) : input.reshape(shape).permute(perm));
 }
+// The dimensions of a permutation, from 0 on.
+c10::DimVector wrapped(IntArrayRef perm) {
+  c10::DimVector result;
+  for (const int64_t d : perm) result.push_back(at::maybe_wrap_dim(d, static_cast<int64_t>(perm.size())));
+  return result;
+}
 c10::DimVector inverse(IntArrayRef perm) {
   c10::DimVector result(perm.size());
   for (size_t i = 0; i < perm.size(); ++i) result[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
@@ -105,10 +111,13 @@ c10::DimVector inverse(IntArrayRef perm) {
 // `shape` are the sizes of the forward's input and transpose_first is the opposite of the forward's.
 Tensor confusion_transpose_backward(const Tensor& grad, IntArrayRef perm, c10::SymIntArrayRef shape,
                                     bool transpose_first) {
-  if (transpose_first) return fresh(grad.permute(inverse(perm)).reshape_symint(shape));
+  const c10::DimVector order = wrapped(perm);
+  if (transpose_first) return fresh(grad.permute(inverse(order)).reshape_symint(shape));
+  CANN_CHECK_OP(order.size() == shape.size(), "npu_confusion_transpose_backward: perm must name each of the ",
+                shape.size(), " dimensions of shape, but has ", order.size());
   c10::SymDimVector permuted;
-  for (const int64_t d : perm) permuted.push_back(shape[static_cast<size_t>(d)]);
-  return fresh(grad.reshape_symint(permuted).permute(inverse(perm)));
+  for (const int64_t d : order) permuted.push_back(shape[static_cast<size_t>(d)]);
+  return fresh(grad.reshape_symint(permuted).permute(inverse(order)));
 }
 variable_list confusion_transpose_derivative(Context<confusion_transpose>& c) {
   const Tensor input = c.input<0>();
@@ -137,6 +146,8 @@ Tensor pad(const Tensor& input, IntArrayRef paddings) {
 // The new axis of `depth` values goes where `axis` (the schema's num_classes) says, -1 for last.
 Tensor one_hot(const Tensor& input, int64_t axis, int64_t depth, const Scalar& on_value, const Scalar& off_value) {
   CANN_CHECK_OP(depth > 0, "npu_one_hot: depth must be positive, but got ", depth);
+  CANN_CHECK_OP(axis >= -1 && axis <= input.dim(), "npu_one_hot: the axis, num_classes, must be from -1 to ",
+                input.dim(), ", the dimensions of input, but got ", axis);
   const int64_t dim = axis < 0 ? input.dim() : axis;
   c10::DimVector shape(static_cast<size_t>(input.dim()) + 1, 1);
   shape[static_cast<size_t>(dim)] = depth;

@@ -72,8 +72,14 @@ Tensor& convolution_out(const Tensor& input, const Tensor& weight, const Optiona
   out.resize_(result.sizes());
   return out.copy_(result);
 }
+void check_batches(const Tensor& input, const Tensor& grad, const char* op) {
+  CANN_CHECK_OP(input.dim() == grad.dim() && input.dim() > 1 && input.sym_size(0) == grad.sym_size(0), op,
+                ": the gradient must be of as many samples as input, which has sizes ", input.sym_sizes(),
+                ", but has sizes ", grad.sym_sizes());
+}
 Gradients3 convolution_backward(const Tensor& input, const Tensor& grad, const Tensor& weight, IntArrayRef stride,
                                 IntArrayRef padding, IntArrayRef dilation, int64_t groups, Mask3 mask) {
+  check_batches(input, grad, "npu_convolution_backward");
   return at::convolution_backward_symint(grad, input, weight, at::OptionalSymIntArrayRef({grad.sym_size(1)}),
                                          c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
                                          c10::fromIntArrayRefSlow(dilation), /*transposed=*/false,
@@ -95,6 +101,7 @@ Tensor convolution_transpose(const Tensor& input, const Tensor& weight, const Op
 Gradients3 convolution_transpose_backward(const Tensor& input, const Tensor& grad, const Tensor& weight,
                                           IntArrayRef padding, IntArrayRef output_padding, IntArrayRef stride,
                                           IntArrayRef dilation, int64_t groups, Mask3 mask) {
+  check_batches(input, grad, "npu_convolution_transpose_backward");
   return at::convolution_backward_symint(grad, input, weight, at::OptionalSymIntArrayRef({grad.sym_size(1)}),
                                          c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
                                          c10::fromIntArrayRefSlow(dilation), /*transposed=*/true,

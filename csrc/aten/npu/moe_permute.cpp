@@ -201,7 +201,7 @@ using Permuted = std::tuple<Tensor, Tensor, Tensor>;
 SymInt routed_rows(const Tensor& tokens, const Tensor& routing_map, std::optional<int64_t> num_out, bool pad) {
   const SymInt asked = num_out.has_value() ? SymInt(*num_out) : tokens.sym_size(0);
   const SymInt unit = routing_map.sym_size(pad ? 1 : 0);
-  return asked / unit * unit;
+  return unit == 0 ? SymInt(0) : asked / unit * unit;
 }
 
 // Returns (permuted tokens, their probs if given, sorted_indices): the rows' tokens with drop_and_pad, else the order
@@ -216,6 +216,7 @@ Permuted permute_by_map(const Tensor& tokens, const Tensor& routing_map, const O
   const int64_t rows = routed_rows(tokens, routing_map, num_out, pad).expect_int();
   Tensor row_tokens, permuted_probs, sorted;
   if (pad) {
+    CANN_CHECK_OP(experts > 0, kOp, ": drop_and_pad needs experts, but routing_map has sizes ", routing_map.sizes());
     CANN_CHECK_OP(rows / experts <= count, kOp, ": a capacity of ", rows / experts, " is more than the ", count,
                   " tokens");
     row_tokens = padded_tokens(routing_map, rows / experts);
@@ -305,7 +306,10 @@ Unpermuted unpermute_by_map(const Tensor& permuted, const Tensor& sorted, IntArr
     return {tokens.to(permuted.scalar_type()), out_index.to(at::kInt), token_id.to(sorted.scalar_type()), row_probs};
   }
   CANN_CHECK_OP(has(routing_map), kOp, ": routing_map is needed unless drop_and_pad");
-  const int64_t topk = permuted.size(0) / routing_map->size(0);
+  CANN_CHECK_OP(routing_map->dim() == 2 && routing_map->size(0) == restore_shape[0], kOp,
+                ": routing_map must be (tokens, experts) with the ", restore_shape[0],
+                " tokens of restore_shape, but has sizes ", routing_map->sizes());
+  const int64_t topk = restore_shape[0] == 0 ? 0 : permuted.size(0) / restore_shape[0];
   CANN_CHECK_OP(topk * restore_shape[0] == permuted.size(0), kOp, ": the ", permuted.size(0),
                 " rows must be the same number for each of the ", restore_shape[0], " tokens");
   Tensor pair_probs, pairs = rows.index_select(0, index);

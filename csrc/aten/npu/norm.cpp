@@ -4,6 +4,7 @@
 #include "aten/fused/float_values.h"
 #include "aten/fused/normalization.h"
 #include "aten/npu/families.h"
+#include "aten/npu/floating.h"
 #include "aten/npu/raw_memory.h"
 #include "aten/npu/registry.h"
 #include "aten/npu/support.h"
@@ -25,11 +26,19 @@ c10::DimVector leading_dims(const Tensor& x, int64_t count) {
 }
 
 void check_gamma(const Tensor& x, const Tensor& gamma, const char* op) {
+  check_floating(x, "input", op);
+  check_floating(gamma, "gamma", op);
   CANN_CHECK_OP(gamma.dim() >= 1 && gamma.dim() <= x.dim(), op, ": gamma must have from 1 to ", x.dim(),
                 " dimensions, as input has sizes ", x.sym_sizes(), ", but has sizes ", gamma.sym_sizes());
   const auto tail = x.sym_sizes().slice(static_cast<size_t>(x.dim() - gamma.dim()));
   CANN_CHECK_OP(gamma.sym_sizes().equals(tail), op, ": gamma must have the sizes of input's last dimensions, ", tail,
                 ", but has sizes ", gamma.sym_sizes());
+}
+
+// The two tensors whose sum is normalised.
+void check_summands(const Tensor& x1, const Tensor& x2, const char* op) {
+  CANN_CHECK_OP(x1.sym_sizes() == x2.sym_sizes(), op, ": the tensors to add must have the same sizes, but have ",
+                x1.sym_sizes(), " and ", x2.sym_sizes());
 }
 
 Tensor sum_leading(const Tensor& x, int64_t normalized) {
@@ -178,6 +187,7 @@ LayerNormGradients layer_norm_gradients(const Tensor& dy, const Tensor& x, const
 std::tuple<Tensor, Tensor, Tensor, Tensor> add_layer_norm(const Tensor& x1, const Tensor& x2, const Tensor& gamma,
                                                           const Tensor& beta, double epsilon, bool additional_output) {
   check_gamma(x1, gamma, "npu_add_layer_norm");
+  check_summands(x1, x2, "npu_add_layer_norm");
   const Tensor sum = wide(x1).add(wide(x2));
   auto norm = layer_norm(sum, wide(gamma), wide(beta), epsilon);
   const auto type = x1.scalar_type();
@@ -210,6 +220,7 @@ variable_list add_layer_norm_derivative(Context<add_layer_norm>& c) {
 std::tuple<Tensor, Tensor, Tensor> deep_norm(const Tensor& x, const Tensor& gx, const Tensor& beta, const Tensor& gamma,
                                              double alpha, double epsilon) {
   check_gamma(x, gamma, "npu_deep_norm");
+  check_summands(x, gx, "npu_deep_norm");
   auto norm = layer_norm(wide(gx).add(wide(x), alpha), wide(gamma), wide(beta), epsilon);
   return {norm.mean, norm.rstd, norm.y.to(x.scalar_type())};
 }
@@ -248,6 +259,10 @@ std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& input, const Optiona
   Tensor centred = x.sub(mean);
   Tensor rstd = centred.square().mean({-1}, /*keepdim=*/true).add_(eps).rsqrt_();
   Tensor y = centred.mul_(rstd).reshape_symint(input.sym_sizes());
+  for (const OptionalTensor& t : {weight, bias}) {
+    CANN_CHECK_OP(!has(t) || t->sym_numel() == input.sym_size(1), op, ": weight and bias must have one value for each ",
+                  "of the ", input.sym_size(1), " channels of input, but one has sizes ", t->sym_sizes());
+  }
   c10::DimVector per_channel(static_cast<size_t>(input.dim()), 1);
   per_channel[1] = -1;
   if (has(weight)) y.mul_(wide(*weight).reshape(per_channel));
@@ -334,6 +349,15 @@ std::tuple<Tensor, Tensor> batch_norm_gather(const Tensor&, const Tensor& sums, 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& grad, const Tensor& input, at::IntArrayRef shape,
                                                    const Tensor& mean, const Tensor& rstd, const OptionalTensor& weight,
                                                    const OptionalTensor& bias) {
+  constexpr const char* kOp = "npu_layernorm_grad";
+  CANN_CHECK_OP(static_cast<int64_t>(shape.size()) <= input.dim(), kOp, ": normalized_shape has ", shape.size(),
+                " dimensions, but input only the sizes ", input.sym_sizes());
+  CANN_CHECK_OP(grad.sym_sizes() == input.sym_sizes(), kOp, ": the gradient must have the sizes of input, ",
+                input.sym_sizes(), ", but has ", grad.sym_sizes());
+  const SymInt rows =
+      c10::multiply_integers(input.sym_sizes().slice(0, static_cast<size_t>(input.dim()) - shape.size()));
+  CANN_CHECK_OP(mean.sym_numel() == rows && rstd.sym_numel() == rows, kOp, ": mean and rstd must have one value for ",
+                "each of the ", rows, " rows of input, but have sizes ", mean.sym_sizes(), " and ", rstd.sym_sizes());
   return at::native_layer_norm_backward(grad, input, shape, mean, rstd, weight, bias, {true, has(weight), has(bias)});
 }
 

@@ -67,21 +67,46 @@ variable_list masked_causal_conv1d_derivative(Context<masked_causal_conv1d>& c) 
 // query, key (T, Nk, Dk), value (T, Nv, Dv), state (slots, Nv, Dv, Dk), g and beta (T, Nv). The state after token t is
 // kept in slot ssm_state_indices[t]; a sequence starts from the slot of its last accepted token.
 
+using Numbers = std::vector<int64_t>;
+
+// A slot for each token, and no token outside of the sequences.
+void check_delta_rule_lengths(const Numbers& counts, const Numbers& slot_of, const Numbers& taken, int64_t tokens,
+                              int64_t slots, const char* op) {
+  CANN_CHECK_OP(static_cast<int64_t>(slot_of.size()) == tokens, op, ": ssm_state_indices must name a slot for each of ",
+                "the ", tokens, " tokens, but has ", slot_of.size());
+  for (const int64_t slot : slot_of) {
+    CANN_CHECK_OP(slot >= 0 && slot < slots, op, ": ssm_state_indices has ", slot, ", but state has ", slots, " slots");
+  }
+  CANN_CHECK_OP(taken.empty() || taken.size() == counts.size(), op, ": num_accepted_tokens must have one number for ",
+                "each of the ", counts.size(), " sequences of actual_seq_lengths, but has ", taken.size());
+  int64_t total = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    CANN_CHECK_OP(counts[i] >= 0 && counts[i] <= tokens - total, op, ": actual_seq_lengths has ", counts[i],
+                  " for sequence ", i, ", where ", tokens - total, " of ", tokens, " tokens are left");
+    CANN_CHECK_OP(taken.empty() || (taken[i] >= 1 && taken[i] <= std::max<int64_t>(counts[i], 1)), op,
+                  ": num_accepted_tokens must be from 1 to the sequence's ", counts[i], " tokens, but is ",
+                  taken.empty() ? 0 : taken[i]);
+    total += counts[i];
+  }
+}
+
 Tensor& delta_rule(const Tensor& query, const Tensor& key, const Tensor& value, Tensor& state, Tensor& out,
                    const OptionalTensor& beta, std::optional<double> scale, const OptionalTensor& lengths,
                    const OptionalTensor& slots, const OptionalTensor& accepted, const OptionalTensor& g,
                    const OptionalTensor& gk) {
   constexpr const char* kOp = "npu_recurrent_gated_delta_rule";
   CANN_CHECK_SUPPORTED(!has(gk), kOp, ": gk is not implemented");
-  CANN_CHECK_OP(
-      query.dim() == 3 && key.dim() == 3 && value.dim() == 3 && state.dim() == 4 && value.size(1) % key.size(1) == 0,
-      kOp,
-      ": query and key must be (T, Nk, Dk), value (T, Nv, Dv) with Nv a multiple of Nk and state (slots, "
-      "Nv, Dv, Dk), but have ",
-      query.sizes(), ", ", key.sizes(), ", ", value.sizes(), " and ", state.sizes());
+  CANN_CHECK_OP(query.dim() == 3 && key.sizes() == query.sizes() && value.dim() == 3 &&
+                    value.size(0) == query.size(0) && state.dim() == 4 && key.size(1) > 0 &&
+                    value.size(1) % key.size(1) == 0,
+                kOp,
+                ": query and key must be (T, Nk, Dk), value (T, Nv, Dv) with Nv a multiple of Nk and state (slots, "
+                "Nv, Dv, Dk), but have ",
+                query.sizes(), ", ", key.sizes(), ", ", value.sizes(), " and ", state.sizes());
   CANN_CHECK_OP(has(lengths) && has(slots), kOp, ": actual_seq_lengths and ssm_state_indices are needed");
   const auto counts = integers_of(*lengths), slot_of = integers_of(*slots);
   const auto taken = has(accepted) ? integers_of(*accepted) : std::vector<int64_t>();
+  check_delta_rule_lengths(counts, slot_of, taken, query.size(0), state.size(0), kOp);
   const auto type = compute_type(query);
   const int64_t group = value.size(1) / key.size(1);
   const Tensor q = query.to(type).mul(scale.value_or(1 / std::sqrt(static_cast<double>(key.size(2)))));
@@ -90,6 +115,7 @@ Tensor& delta_rule(const Tensor& query, const Tensor& key, const Tensor& value, 
   const Tensor decay = has(g) ? g->to(type).exp() : Tensor(), step = has(beta) ? beta->to(type) : Tensor();
   int64_t token = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] == 0) continue;
     const int64_t first = taken.empty() ? token : token + taken[i] - 1;
     Tensor s = state.select(0, slot_of[static_cast<size_t>(first)]).to(type, false, /*copy=*/true);
     for (const int64_t end = token + counts[i]; token < end; ++token) {

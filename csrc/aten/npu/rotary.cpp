@@ -4,6 +4,7 @@
 // (x[2i], x[2i+1]) into (-x[2i+1], x[2i]). The result is x * cos + rotated(x) * sin.
 
 #include "aten/npu/families.h"
+#include "aten/npu/floating.h"
 #include "aten/npu/registry.h"
 #include "aten/npu/rotary_rows.h"
 #include "aten/npu/support.h"
@@ -18,6 +19,7 @@ Rotation rotation_of(std::string_view mode, const char* op) {
 }
 
 void check_even(const Tensor& x, const char* op) {
+  check_floating(x, "the tensor to rotate", op);
   CANN_CHECK_OP(x.dim() > 0 && x.sym_size(-1) % 2 == 0, op,
                 ": the last dimension of the tensor to rotate must be even, but it has sizes ", x.sym_sizes());
 }
