@@ -38,12 +38,12 @@ void register_direct_pointwise(torch::Library& aten) {
       aten);
   register_direct<ops::clamp_, ops::clamp_Tensor, ops::clamp_min, ops::clamp_min_, ops::clamp_max, ops::clamp_max_,
                   ops::nan_to_num, ops::where_self, ops::logit>(aten);
-  register_direct<ops::gelu, ops::silu, ops::silu_, ops::elu, ops::leaky_relu, ops::leaky_relu_, ops::softplus,
-                  ops::hardtanh, ops::hardtanh_, ops::hardswish, ops::hardsigmoid, ops::mish, ops::_prelu_kernel,
-                  ops::threshold, ops::log_sigmoid_forward>(aten);
-  register_direct<ops::gelu_backward, ops::silu_backward, ops::tanh_backward, ops::sigmoid_backward, ops::elu_backward,
-                  ops::leaky_relu_backward, ops::softplus_backward, ops::hardtanh_backward, ops::hardswish_backward,
-                  ops::hardsigmoid_backward, ops::mish_backward, ops::log_sigmoid_backward>(aten);
+  register_direct<ops::elu, ops::leaky_relu, ops::leaky_relu_, ops::softplus, ops::hardtanh, ops::hardtanh_,
+                  ops::hardswish, ops::hardsigmoid, ops::mish, ops::_prelu_kernel, ops::threshold,
+                  ops::log_sigmoid_forward>(aten);
+  register_direct<ops::tanh_backward, ops::sigmoid_backward, ops::elu_backward, ops::leaky_relu_backward,
+                  ops::softplus_backward, ops::hardtanh_backward, ops::hardswish_backward, ops::hardsigmoid_backward,
+                  ops::mish_backward, ops::log_sigmoid_backward>(aten);
   register_direct<ops::eq_Scalar, ops::eq_Tensor, ops::ne_Scalar, ops::ne_Tensor, ops::lt_Scalar, ops::lt_Tensor,
                   ops::le_Scalar, ops::le_Tensor, ops::gt_Scalar, ops::gt_Tensor, ops::ge_Scalar, ops::ge_Tensor>(aten);
   register_direct<ops::logical_and, ops::logical_and_out, ops::logical_not, ops::logical_not_out, ops::logical_or,

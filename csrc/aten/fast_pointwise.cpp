@@ -65,13 +65,11 @@ kernels::PointwiseKernel kernel_of(Pointwise op, kernels::Element element) {
   return kernels::kernels().pointwise->get(op, element);
 }
 
-// out[i] = op(a[i], b[i]; s), in pieces that start at aligned addresses.
+// out[i] = op(a[i], b[i]; s).
 void stream(Pointwise op, float* out, const float* a, const float* b, float s, int64_t n) {
-  constexpr int64_t kPiece = 16384;
   const auto kernel = kernels::kernels().pointwise->streaming[static_cast<int>(op)];
-  parallel_for(0, (n + kPiece - 1) / kPiece, /*grain_size=*/2, [&](int64_t begin, int64_t end) {
-    const int64_t first = begin * kPiece, count = std::min(n, end * kPiece) - first;
-    kernel(out + first, a + first, b == nullptr ? nullptr : b + first, nullptr, s, count);
+  parallel_elements(n, [&](int64_t begin, int64_t end) {
+    kernel(out + begin, a + begin, b == nullptr ? nullptr : b + begin, nullptr, s, end - begin);
   });
 }
 

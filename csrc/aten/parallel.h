@@ -13,4 +13,8 @@ namespace cann::aten {
 // compiled with OpenMP: one source here, instead of all of them and their precompiled header.
 void parallel_for(int64_t begin, int64_t end, int64_t grain, c10::function_ref<void(int64_t, int64_t)> body);
 
+// parallel_for() over `count` elements with ATen's grain, in parts that begin at multiples of 1024: stores past the
+// caches want whole cache lines.
+void parallel_elements(int64_t count, c10::function_ref<void(int64_t, int64_t)> body);
+
 }  // namespace cann::aten

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "aten/dry_shapes.h"
+#include "aten/fused/activation.h"
 #include "aten/fused/attention.h"
 #include "aten/fused/cross_entropy.h"
 #include "aten/fused/embedding.h"
@@ -88,6 +89,7 @@ void register_operators() {
     register_direct_linalg(aten);
     register_direct_nn(aten);
     register_direct_foreach(aten);
+    register_fused_activations(aten);
     register_fused_attention(aten);
     register_fused_embedding(aten);
     register_fused_foreach(aten);

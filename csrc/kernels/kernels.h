@@ -10,6 +10,7 @@
 // work. Pointers need no alignment beyond the element's. Results do not depend on the number of threads unless the
 // family says so; between instruction sets they may differ in the last bits (a fused multiply-add rounds once).
 
+#include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/conversion.h"
 #include "kernels/cross_entropy.h"
@@ -29,6 +30,7 @@ namespace cann::kernels {
 // One instruction set's kernels.
 struct Kernels {
   sim::CpuCapability capability;
+  const ActivationKernels* activation;
   const AttentionKernels* attention;
   const CrossEntropyKernels* cross_entropy;
   const DropoutKernels* dropout;

@@ -22,25 +22,54 @@ double squares_about(const T* x, int64_t n, float mean) {
       });
 }
 
-template <class T>
-void layer_norm_rows(void* y_, float* mean, float* rstd, const void* x_, const LayerNorm& norm, int64_t rows) {
-  T* y = static_cast<T*>(y_);
-  const T* x = static_cast<const T*>(x_);
+// Moments of kRows rows from x on, row `row` of the results. As mean_of() and squares_about() have them.
+template <class T, int kRows>
+CANN_INLINE void layer_norm_group(T* y, float* mean, float* rstd, const T* x, const LayerNorm& norm, int64_t row) {
   const int64_t n = norm.columns;
   const float *weight = norm.weight, *bias = norm.bias;
-  for (int64_t row = 0; row < rows; ++row, x += n, y += n) {
-    const float m = norm.centered ? (float)mean_of(x, n) : 0.0f;
-    const float r = (float)(1.0 / __builtin_sqrt(squares_about(x, n, m) / (double)n + norm.eps));
-    if (norm.centered) mean[row] = m;
-    rstd[row] = r;
-    const Vec center = broadcast(m), scale = broadcast(r);
+  double sum[kRows] = {}, squares[kRows];
+  Vec center[kRows];
+  if (norm.centered) {
+    sums_writing<kRows>(
+        n, sum, [=](auto read, auto, int r) __attribute__((always_inline)) { return read(x + r * n); });
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const float m = (float)(sum[r] / (double)n);
+    if (norm.centered) mean[row + r] = m;
+    center[r] = broadcast(m);
+  }
+  sums_writing<kRows>(
+      n, squares, [&](auto read, auto, int r) __attribute__((always_inline)) {
+        const Vec d = read(x + r * n) - center[r];
+        return d * d;
+      });
+  for (int r = 0; r < kRows; ++r) rstd[row + r] = (float)(1.0 / __builtin_sqrt(squares[r] / (double)n + norm.eps));
+  for (int r = 0; r < kRows; ++r, x += n, y += n) {
+    const Vec c = center[r], scale = broadcast(rstd[row + r]);
     write_row(
         y, n, norm.past_caches, [=](auto read) __attribute__((always_inline)) {
-          Vec v = (read(x) - center) * scale;
+          Vec v = (read(x) - c) * scale;
           if (weight != nullptr) v = v * read(weight);
           return bias != nullptr ? v + read(bias) : v;
         });
   }
+}
+
+template <class T>
+void layer_norm_rows(void* y_, float* mean, float* rstd, const void* x_, const LayerNorm& norm, int64_t rows) {
+  // As many rows as there are registers for their sums, as long as they stay in the first cache between the passes.
+  constexpr int kGroup = kLanes == 16 ? 4 : 2;
+  constexpr int64_t kMostBytes = 16 << 10;
+  T* y = static_cast<T*>(y_);
+  const T* x = static_cast<const T*>(x_);
+  const int64_t n = norm.columns;
+  int64_t row = 0;
+  if (kGroup * n * (int64_t)sizeof(T) <= kMostBytes) {
+    for (; row + kGroup <= rows; row += kGroup) {
+      layer_norm_group<T, kGroup>(y + row * n, mean, rstd, x + row * n, norm, row);
+    }
+  }
+  for (; row < rows; ++row) layer_norm_group<T, 1>(y + row * n, mean, rstd, x + row * n, norm, row);
   if (norm.past_caches) finish_streaming();
 }
 

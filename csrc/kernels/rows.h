@@ -22,19 +22,37 @@ CANN_INLINE auto writer(int64_t i, int64_t rest) {
   return [=](auto* p, Vec v) __attribute__((always_inline)) { store_some(p + i, v, rest); };
 }
 
-// Sum over i < n of what term(read, write) returns. Lanes past the end are left out.
-template <class Term>
-CANN_INLINE double sum_writing(int64_t n, Term term) {
-  Vec part[kSums] = {};
+// For each of some rows r, the sum over i < n of what term(read, write, r) returns, in an order that does not depend on
+// kRows. Lanes past the end are left out. Several rows at once hide the latency of a row's last additions.
+template <int kRows, class Term>
+CANN_INLINE void sums_writing(int64_t n, double (&sums)[kRows], Term term) {
+  Vec part[kRows][kSums] = {};
   int64_t i = 0;
   for (; i + kSums * kLanes <= n; i += kSums * kLanes) {
-    for (int k = 0; k < kSums; ++k) part[k] += term(reader(i + k * kLanes), writer(i + k * kLanes));
+    for (int r = 0; r < kRows; ++r) {
+      for (int k = 0; k < kSums; ++k) part[r][k] += term(reader(i + k * kLanes), writer(i + k * kLanes), r);
+    }
   }
-  for (; i + kLanes <= n; i += kLanes) part[0] += term(reader(i), writer(i));
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int r = 0; r < kRows; ++r) part[r][0] += term(reader(i), writer(i), r);
+  }
   if (const int64_t rest = n - i; rest > 0) {
-    part[1] += first_lanes(term(reader(i, rest), writer(i, rest)), rest, Vec{});
+    for (int r = 0; r < kRows; ++r) {
+      part[r][1] += first_lanes(term(reader(i, rest), writer(i, rest), r), rest, Vec{});
+    }
   }
-  return (double)sum_lanes((part[0] + part[1]) + (part[2] + part[3]));
+  for (int r = 0; r < kRows; ++r) {
+    sums[r] = (double)sum_lanes((part[r][0] + part[r][1]) + (part[r][2] + part[r][3]));
+  }
+}
+
+// Of one row: the sum of term(read, write).
+template <class Term>
+CANN_INLINE double sum_writing(int64_t n, Term term) {
+  double sum[1];
+  sums_writing<1>(
+      n, sum, [=](auto read, auto write, int) __attribute__((always_inline)) { return term(read, write); });
+  return sum[0];
 }
 
 // The same of a term(read) that writes nothing.

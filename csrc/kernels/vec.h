@@ -72,13 +72,16 @@ CANN_INLINE Vec abs(Vec v) { return from_bits(bits_of(v) & broadcast_int(0x7ffff
 CANN_INLINE Vec maximum(Vec a, Vec b) { return select((IntVec)(a > b) | (IntVec)(a != a), a, b); }
 CANN_INLINE Vec minimum(Vec a, Vec b) { return select((IntVec)(a < b) | (IntVec)(a != a), a, b); }
 
-// The larger lanes; `b` where either is NaN.
+// The larger and the smaller lanes; `b` where either is NaN.
 #if defined(__AVX512F__)
 CANN_INLINE Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+CANN_INLINE Vec smaller(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 #elif defined(__AVX2__)
 CANN_INLINE Vec larger(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+CANN_INLINE Vec smaller(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 #else
 CANN_INLINE Vec larger(Vec a, Vec b) { return select((IntVec)(a > b), a, b); }
+CANN_INLINE Vec smaller(Vec a, Vec b) { return select((IntVec)(a < b), a, b); }
 #endif
 
 // ---- Sums over lanes, in a fixed order: halves are added until one lane is left
@@ -145,11 +148,12 @@ CANN_INLINE Vec load(const BFloat16* p) {
   return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
 }
 CANN_INLINE void store(BFloat16* p, Vec v) {
-  const __m512i bits = (__m512i)v;
-  const __m512i odd = _mm512_and_epi32(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff)), 16);
-  rounded = _mm512_mask_set1_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), 0x7fc0);
-  _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(rounded));
+  // To nearest even: half a unit less one is added, and one more where the last bit that stays is odd.
+  const __m512i bits = (__m512i)v, nearly_half = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+  const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+  __m512i rounded = _mm512_mask_add_epi32(nearly_half, odd, nearly_half, _mm512_set1_epi32(1));
+  rounded = _mm512_mask_set1_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), 0x7fc00000);
+  _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
 }
 CANN_INLINE Vec load(const Half* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
 CANN_INLINE void store(Half* p, Vec v) {

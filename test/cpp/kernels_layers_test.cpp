@@ -13,6 +13,43 @@ using LayersTest = KernelTest;
 
 constexpr double kClose = 2e-6;
 
+// What activation i is at x, and its derivative.
+std::pair<double, double> activation(int i, double x) {
+  const double density = std::exp(-x * x / 2) / std::sqrt(2 * M_PI), probability = 0.5 * std::erfc(-x / std::sqrt(2.0));
+  if (i == static_cast<int>(Activation::kGelu)) return {x * probability, probability + x * density};
+  const bool is_tanh = i == static_cast<int>(Activation::kGeluTanh);
+  const double k = 2 * std::sqrt(2 / M_PI), z = is_tanh ? k * (x + 0.044715 * x * x * x) : x;
+  const double s = 1 / (1 + std::exp(-z)), slope = is_tanh ? k * (1 + 3 * 0.044715 * x * x) : 1;
+  return {x * s, s + x * s * (1 - s) * slope};
+}
+
+TEST_P(LayersTest, Activations) {
+  for (const int64_t n : kSizes) {
+    std::vector<float> x = normal(n, 1), y(n), dx(n);
+    const std::vector<float> dy = normal(n, 2);
+    for (float& value : x) value *= 5;
+    for (int i = 0; i < kActivations; ++i) {
+      set_->activation->forward[i][0](y.data(), x.data(), n, false);
+      set_->activation->backward[i][0](dx.data(), dy.data(), x.data(), n, false);
+      for (int64_t at = 0; at < n; ++at) {
+        const auto [value, slope] = activation(i, x[at]);
+        // The factor of x is right to two units of its last place.
+        ASSERT_NEAR(y[at], value, 2e-7 * std::max(1.0f, std::abs(x[at]))) << i << ' ' << x[at];
+        ASSERT_NEAR(dx[at], dy[at] * slope, 1e-6 * std::max(1.0f, std::abs(dy[at]))) << i << ' ' << x[at];
+      }
+      std::vector<BFloat16> y16(n), dx16(n);
+      const std::vector<BFloat16> x16 = bfloat16(x), dy16 = bfloat16(dy);
+      const std::vector<float> wide_x = floats(x16), wide_dy = floats(dy16);
+      set_->activation->forward[i][1](y16.data(), x16.data(), n, true);
+      set_->activation->forward[i][0](y.data(), wide_x.data(), n, false);
+      EXPECT_EQ(floats(y16), floats(bfloat16(y)));
+      set_->activation->backward[i][1](dx16.data(), dy16.data(), x16.data(), n, true);
+      set_->activation->backward[i][0](dx.data(), wide_dy.data(), wide_x.data(), n, false);
+      EXPECT_EQ(floats(dx16), floats(bfloat16(dx)));
+    }
+  }
+}
+
 TEST_P(LayersTest, LayerNormForwardAndBackward) {
   constexpr int64_t kRows = 5;  // one more than the backward takes at once
   for (const int64_t n : kSizes) {

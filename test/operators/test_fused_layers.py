@@ -1,4 +1,4 @@
-"""Layers with kernels of their own (layer, RMS and batch norm, softmax, dropout): values, gradients and statistics.
+"""Layers with kernels of their own (layer, RMS and batch norm, softmax, dropout, GELU, SiLU): values, gradients and statistics.
 
 The measure is float64: a result may be off by twice what the CPU device's result of the same type is off (both round,
 in different orders), plus a few units in the last place of the largest value. Odd sizes, missing parameters, and layouts that the kernels leave to the general path; so are
@@ -7,6 +7,7 @@ tensors below 4096 elements.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable
@@ -208,6 +209,49 @@ def test_softmax_of_what_is_not_finite(function: _Function, dtype: torch.dtype) 
     torch.testing.assert_close(function(x.npu(), -1).cpu(), function(x, -1), equal_nan=True)
 
 
+_ACTIVATIONS: dict[str, _Function] = {
+    "gelu": F.gelu,
+    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "silu_": lambda x: F.silu(x.clone(), inplace=True),
+}
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (4096,), (37, 129), (4097,), (256, 1536), (1500, 2000)])
+@pytest.mark.parametrize("name", _ACTIVATIONS)
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_activations(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    _check(_ACTIVATIONS[name], [(_normal(*shape) * 4).to(dtype)], _normal(*shape, seed=1).to(dtype))
+
+
+@pytest.mark.parametrize("name", _ACTIVATIONS)
+def test_activations_of_other_layouts(name: str) -> None:
+    function, image = _ACTIVATIONS[name], _normal(4, 8, 16, 16).to(memory_format=torch.channels_last)
+    _check(function, [image], _normal(4, 8, 16, 16))
+    _check(function, [image], _normal(4, 8, 16, 16).to(memory_format=torch.channels_last))
+    _check(lambda x: function(x.t()), [_normal(70, 90)], _normal(90, 70))
+    _check(lambda x: function(x[:, ::2]), [_normal(70, 180)], _normal(70, 90))
+    x = _normal(90, 70)
+    torch.testing.assert_close(function(x.double().npu()).cpu(), function(x.double()), rtol=0, atol=0)
+    with pytest.raises(RuntimeError, match="approximate"):
+        F.gelu(x.npu(), approximate="none of these")
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_activations_at_the_ends_of_the_range(dtype: torch.dtype) -> None:
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([0.0, -0.0, 30.0, -30.0, inf, -inf, nan, 6e-5, 3e4, -3e4]).repeat(500).to(dtype)
+    limits = torch.tensor([0.0, -0.0, 30.0, 0.0, inf, 0.0, nan, 3e-5, 3e4, 0.0]).repeat(500).to(dtype)
+    slopes = torch.tensor([0.5, 0.5, 1.0, 0.0, 1.0, 0.0, nan, 0.5, 1.0, 0.0]).repeat(500).to(dtype)
+    for approximate in ("none", "tanh"):
+        leaf = x.npu().requires_grad_()
+        y = F.gelu(leaf, approximate=approximate)
+        torch.testing.assert_close(y.detach().cpu(), limits, equal_nan=True)
+        (gradient,) = torch.autograd.grad(y, leaf, torch.ones_like(y))
+        torch.testing.assert_close(gradient.cpu(), slopes, equal_nan=True, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(F.silu(x.npu()).cpu(), F.silu(x), equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_dropout(dtype: torch.dtype) -> None:
     x = torch.ones(1000, 1001, device="npu", dtype=dtype, requires_grad=True)
@@ -253,6 +297,9 @@ def test_cross_entropy() -> None:
         (lambda x: F.softmax(x, -1), (64, 64), "own"),
         (lambda x: F.softmax(x, 0), (64, 64), "aten"),
         (lambda x: F.dropout(x, 0.5), (2, 2), "own"),
+        (F.gelu, (64, 64), "own"),
+        (F.gelu, (4, 64), "aten"),
+        (lambda x: F.silu(x.double()), (64, 64), "aten"),
     ],
 )
 def test_which_kernel_serves_a_call(function: _Function, shape: tuple[int, ...], kernel: str) -> None:
@@ -294,7 +341,7 @@ def test_results_do_not_depend_on_the_threads() -> None:
     for count in (1, 2, 3):
         torch.set_num_threads(count)
         leaf, scale = x.clone().requires_grad_(), weight.clone().requires_grad_()
-        output = F.softmax(F.layer_norm(leaf, (1000,), scale, scale), -1)
+        output = F.softmax(F.gelu(F.layer_norm(leaf, (1000,), scale, scale)), -1)
         gradients = torch.autograd.grad(output.square().sum(), [leaf, scale])
         results.append([output, *gradients, F.batch_norm(images, None, None, training=True)])
     torch.set_num_threads(threads)
