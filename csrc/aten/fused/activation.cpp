@@ -1,6 +1,7 @@
 // GELU, SiLU and their derivatives of float32 and 16-bit tensors without gaps, in any order of dimensions; others take
-// the direct kernel. Results do not depend on the number of threads; they differ from the CPU's in the last bits, and
-// GELU has its limits at the infinities, where the CPU's float32 kernel has NaN.
+// the direct kernel. Small tensors too, so that a micro-batch gives what it gives within the whole batch. Results do
+// not depend on the number of threads; they differ from the CPU's in the last bits, and GELU has its limits at the
+// infinities, where the CPU's float32 kernel has NaN.
 
 #include "aten/fused/activation.h"
 
@@ -26,7 +27,7 @@ std::optional<Activation> gelu_kind(c10::string_view approximate) {
 }
 
 bool is_dense(const Tensor& tensor) {
-  return tensor.defined() && tensor.numel() >= kOwnKernelElements && tensor.device().type() == kNPU &&
+  return tensor.defined() && tensor.numel() > 0 && tensor.device().type() == kNPU &&
          is_raw_memory(*tensor.unsafeGetTensorImpl()) && tensor.is_non_overlapping_and_dense() &&
          element_of(tensor.scalar_type()).has_value();
 }
