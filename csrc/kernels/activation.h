@@ -1,7 +1,7 @@
 #pragma once
 // Activations whose value takes an exponential, and their derivatives, on ranges of one element type; computed in
-// float, 16-bit elements rounded once. GELU: Hendrycks and Gimpel, arXiv:1606.08415; SiLU: Elfwing et al.,
-// arXiv:1702.03118.
+// float, 16-bit elements rounded once. An element's bits depend on its value alone, not on its place in the range.
+// GELU: Hendrycks and Gimpel, arXiv:1606.08415; SiLU: Elfwing et al., arXiv:1702.03118.
 
 #include <cstdint>
 
@@ -17,9 +17,9 @@ enum class Activation {
 };
 inline constexpr int kActivations = 3;
 
-// y[i] = f(x[i]) for i < n; y may be x. The GELUs have their limits 0 and infinity at -infinity and infinity, SiLU has
-// PyTorch's NaN at -infinity. `past_caches` asks for stores that leave the caches alone, for results too large to be
-// found there by the next reader; y must then not be x.
+// y[i] = f(x[i]) for i < n; y may be x. At -infinity all are NaN, as PyTorch's are, and at both infinities so are the
+// derivatives: infinity times zero. `past_caches` asks for stores that leave the caches alone, for results too large to
+// be found there by the next reader; y must then not be x.
 using ActivationKernel = void (*)(void* y, const void* x, int64_t n, bool past_caches);
 // dx[i] = dy[i] f'(x[i]); dx may be dy or x, unless past_caches.
 using ActivationBackwardKernel = void (*)(void* dx, const void* dy, const void* x, int64_t n, bool past_caches);

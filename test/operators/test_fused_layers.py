@@ -1,8 +1,9 @@
-"""Layers with kernels of their own (layer, RMS and batch norm, softmax, dropout, GELU, SiLU): values, gradients and statistics.
+"""Layers with kernels of their own (layer, RMS and batch norm, softmax, dropout, GELU, SiLU): values, gradients, statistics.
 
 The measure is float64: a result may be off by twice what the CPU device's result of the same type is off (both round,
-in different orders), plus a few units in the last place of the largest value. Odd sizes, missing parameters, and layouts that the kernels leave to the general path; so are
-tensors below 4096 elements.
+in different orders), plus a few units in the last place of the largest value. Odd sizes, missing parameters, and
+layouts that the kernels leave to the general path; so are tensors below 4096 elements, but for GELU and SiLU, whose
+kernels serve every size and layout.
 """
 
 from __future__ import annotations
@@ -238,18 +239,70 @@ def test_activations_of_other_layouts(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", _DTYPES)
-def test_activations_at_the_ends_of_the_range(dtype: torch.dtype) -> None:
-    inf, nan = float("inf"), float("nan")
-    x = torch.tensor([0.0, -0.0, 30.0, -30.0, inf, -inf, nan, 6e-5, 3e4, -3e4]).repeat(500).to(dtype)
-    limits = torch.tensor([0.0, -0.0, 30.0, 0.0, inf, 0.0, nan, 3e-5, 3e4, 0.0]).repeat(500).to(dtype)
-    slopes = torch.tensor([0.5, 0.5, 1.0, 0.0, 1.0, 0.0, nan, 0.5, 1.0, 0.0]).repeat(500).to(dtype)
-    for approximate in ("none", "tanh"):
-        leaf = x.npu().requires_grad_()
-        y = F.gelu(leaf, approximate=approximate)
-        torch.testing.assert_close(y.detach().cpu(), limits, equal_nan=True)
-        (gradient,) = torch.autograd.grad(y, leaf, torch.ones_like(y))
-        torch.testing.assert_close(gradient.cpu(), slopes, equal_nan=True, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(F.silu(x.npu()).cpu(), F.silu(x), equal_nan=True)
+@pytest.mark.parametrize("name", _ACTIVATIONS)
+def test_activations_at_the_ends_of_the_range(name: str, dtype: torch.dtype) -> None:
+    inf, nan, large = float("inf"), float("nan"), torch.finfo(dtype).max
+    ends = [0.0, -0.0, 30.0, -30.0, 6e-5, 1e-40, -1e-40, 5.75, -5.75, 14.0, -14.0, large, -large, inf, -inf, nan]
+    x = torch.tensor(ends).to(dtype)
+    ours, exact = (_run(_ACTIVATIONS[name], [leaf], torch.ones_like(leaf)) for leaf in (x.npu(), x.double()))
+    slack = 2e-6 if dtype == torch.float32 else 1e-3
+    for result, want in zip(ours, exact, strict=True):
+        torch.testing.assert_close(result, want.to(dtype), rtol=slack, atol=slack, equal_nan=True)
+    value, want = ours[0], exact[0].to(dtype)
+    certain = (x.abs() < 1e-30) | (x.abs() > 20)  # no digits are lost
+    assert torch.equal(value[certain].signbit() | want[certain].isnan(), want[certain].signbit() | want[certain].isnan())
+
+
+def _values_and_gradients(function: _Function, x: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    leaf = x.detach().requires_grad_()
+    value = function(leaf)
+    (gradient,) = torch.autograd.grad(value, leaf, grad)
+    return torch.stack([value.detach(), gradient])
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
+@pytest.mark.parametrize("name", _ACTIVATIONS)
+def test_activations_do_not_depend_on_an_elements_place(name: str, dtype: torch.dtype) -> None:
+    function, x, grad = _ACTIVATIONS[name], (_normal(700, 17) * 3).to(dtype).npu(), _normal(700, 17).to(dtype).npu()
+    whole = _values_and_gradients(function, x, grad)
+    for rows in (1, 3, 256):  # a micro-batch gives what it gives within the whole batch
+        parts = zip(x.split(rows), grad.split(rows), strict=True)
+        assert torch.equal(whole, torch.cat([_values_and_gradients(function, *part) for part in parts], 1))
+    flat, flat_grad, flat_whole = x.flatten(), grad.flatten(), whole.flatten(1)
+    for length in range(1, 36):  # vectors, and rests of every length
+        piece = slice(length, 2 * length)
+        assert torch.equal(_values_and_gradients(function, flat[piece], flat_grad[piece]), flat_whole[:, piece])
+    for columns in (slice(0, 1), slice(1, 17, 3), slice(2, 15)):  # gaps
+        strided = _values_and_gradients(function, x[:, columns], grad[:, columns])
+        assert torch.equal(strided, whole[:, :, columns])
+    assert torch.equal(_values_and_gradients(function, x.t(), grad.t()), whole.transpose(1, 2))
+    assert torch.equal(_values_and_gradients(function, x, grad.t().contiguous().t()), whole)
+    ones = _values_and_gradients(function, x, torch.ones_like(x))
+    assert torch.equal(_values_and_gradients(function, x, torch.ones((), dtype=dtype).npu().expand(700, 17)), ones)
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
+def test_activations_into_given_tensors(dtype: torch.dtype) -> None:
+    aten, x, grad = torch.ops.aten, _normal(33, 21).to(dtype).npu(), _normal(33, 21, seed=1).to(dtype).npu()
+    for make in (torch.empty_like, lambda model: torch.empty(21, 33, 2).to(model)[..., 1].t(), lambda m: m.new_empty(0)):
+        out = make(x)
+        assert aten.gelu.out(x, approximate="tanh", out=out) is out
+        assert torch.equal(out, F.gelu(x, approximate="tanh"))
+        assert torch.equal(aten.silu.out(x, out=make(x)), F.silu(x))
+        gradients = aten.gelu_backward.grad_input(grad, x, grad_input=make(x)), aten.gelu_backward(grad, x)
+        assert torch.equal(*gradients)
+        gradients = aten.silu_backward.grad_input(grad, x, grad_input=make(x)), aten.silu_backward(grad, x)
+        assert torch.equal(*gradients)
+    for columns in (slice(None), slice(0, 21, 2)):
+        place = x.clone()[:, columns]
+        assert aten.gelu_(place) is place
+        assert torch.equal(place, F.gelu(x)[:, columns])
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        aten.silu.out(x, out=torch.empty(33, 21, dtype=dtype))
+    with pytest.raises(RuntimeError, match="overlap|single memory location"):
+        aten.silu.out(x[1:], out=x[:-1])
+    with pytest.raises(RuntimeError, match="dtype"):
+        aten.silu.out(x, out=x.double())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
@@ -331,13 +384,6 @@ def test_kernels_run_on_several_threads() -> None:
     torch.set_num_threads(threads)
     # Against the work, not the caller's own time: on a busy machine the caller spins until the others had their turn.
     assert of_others > 0.2 * alone, f"alone {alone:.3f} s; on 2 threads {of_this:.3f} s and {of_others:.3f} s"
-
-
-@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16])
-@pytest.mark.parametrize("function", [F.gelu, lambda x: F.gelu(x, approximate="tanh"), F.silu])
-def test_activations_of_a_part_are_those_of_the_whole(function: _Function, dtype: torch.dtype) -> None:
-    x = (_normal(700, 17) * 3).to(dtype).npu()
-    assert torch.equal(function(x), torch.cat([function(part) for part in x.split(3)]))
 
 
 def test_results_do_not_depend_on_the_threads() -> None:

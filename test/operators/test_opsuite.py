@@ -10,7 +10,7 @@ import pytest
 import torch
 from opsuite import exceptions, verdict
 from opsuite.cases import Case, all_cases
-from opsuite.compare import Mismatch, Rule, assert_same, assert_same_aliasing
+from opsuite.compare import Mismatch, Rule, assert_no_worse, assert_same, assert_same_aliasing
 from opsuite.pool import Runner
 from opsuite.transfer import Transfer
 
@@ -56,6 +56,25 @@ def test_values_and_tolerance_follow_the_rule() -> None:
     assert _kind(*near) == "value"
     assert_same(*near, Rule("cpu", rtol=1e-2))
     assert_same(*near, Rule("cpu", values=False))
+
+
+def _kind_beside_float64(expected: torch.Tensor, actual: torch.Tensor, exact: list[float]) -> str:
+    with pytest.raises(Mismatch) as caught:
+        assert_no_worse(expected, actual, torch.tensor(exact, dtype=torch.float64), _CPU)
+    return caught.value.kind
+
+
+def test_own_kernels_may_be_off_by_what_the_cpu_is_off() -> None:
+    exact, inf, nan = [1.0, 100.0, 1e300, 2.0], float("inf"), float("nan")
+    cpu = torch.tensor([1.01, 100.0, inf, 2.0])
+    truth = torch.tensor(exact, dtype=torch.float64)
+    assert_no_worse(cpu, torch.tensor([0.99001, 100.0099, inf, 2.0]), truth, _CPU)
+    assert_no_worse(truth, truth, truth, _CPU)
+    for wrong in ([1.02, 100.0, inf, 2.0], [1.01, nan, inf, 2.0], [1.01, 100.0, 3.0, 2.0], [1.0, 100.0, nan, 2.0]):
+        assert _kind_beside_float64(cpu, torch.tensor(wrong), exact) == "value"
+    assert _kind_beside_float64(cpu, cpu.double(), exact) == "dtype"
+    two_ulps = torch.tensor([1.0 + 3 * torch.finfo(torch.float32).eps])
+    assert _kind_beside_float64(torch.tensor([1.0]), two_ulps, [1.0]) == "value"
 
 
 def test_sparse_differences_are_seen() -> None:
@@ -111,6 +130,7 @@ def test_every_listed_exception_names_a_case_and_a_reason() -> None:
     known = {(case.op, case.variant, case.dtype) for case in all_cases()}
     listed = [*exceptions.tables().exceptions, *exceptions.tables().tolerances]
     assert [key for key in listed if (key[0], key[1], key[3]) not in known] == []
+    assert exceptions.tables().own_kernels <= {(op, dtype) for op, _, dtype in known}
 
 
 def test_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -123,6 +123,42 @@ def _same_values(want: torch.Tensor, got: torch.Tensor, rule: Rule, where: str) 
         raise Mismatch("value", f"{where}: {' '.join(str(error).split())}"[:400]) from None
     if not signs_agree and rule.rtol == rule.atol == 0:
         raise Mismatch("value", f"{where}: zeros differ in sign")
+
+
+def assert_no_worse(expected: Any, actual: Any, exact: Any, rule: Rule) -> None:
+    """Raises Mismatch unless the device's numbers are as near to ``exact`` as the CPU's, and all else is the same.
+
+    ``exact`` is the result of the same computation in float64. Per tensor, no number of the device may be off by more
+    than the CPU's worst one and a unit in the last place of the largest; where the exact number is no finite one of the dtype, the
+    device's must be what the CPU's is, or the exact one.
+    """
+    assert_same(expected, actual, replace(rule, values=False))
+    leaves = (pytree.tree_leaves(tree) for tree in (expected, actual, exact))
+    for index, (want, got, truth) in enumerate(zip(*leaves, strict=True)):
+        where = f"output {index}"
+        if not isinstance(want, torch.Tensor):
+            _require("value", want, got, where)
+        elif want.is_floating_point():
+            _no_worse(want.detach(), got.detach().cpu(), truth.detach(), where)
+        else:
+            _same_values(want, got.cpu(), rule, where)
+
+
+def _no_worse(want: torch.Tensor, got: torch.Tensor, truth: torch.Tensor, where: str) -> None:
+    limits = torch.finfo(want.dtype)
+    finite = truth.abs() <= limits.max
+    same = (got == want) | (got.isnan() & want.isnan()) | (got == truth.to(want.dtype))
+    if not bool((finite | same).all()):
+        raise Mismatch("value", f"{where}: not the CPU's where the exact value is not finite")
+    if not bool(finite.any()):
+        return
+    largest = truth[finite].abs().max().clamp(min=limits.smallest_normal)
+    error, of_cpu = ((result[finite].double() - truth[finite]).abs() for result in (got, want))
+    error, allowed = error.nan_to_num(float("inf")), of_cpu.nan_to_num(0).max() + limits.eps * largest
+    worst = int(error.argmax())
+    if error[worst] > allowed:
+        detail = f"{error[worst]:.3g} off the exact {truth[finite][worst]:.9g}, where the CPU allows {allowed:.3g}"
+        raise Mismatch("value", f"{where}: {detail}")
 
 
 def alias_pattern(outputs: Any, inputs: Any) -> list[list[int]]:
