@@ -1,5 +1,5 @@
 #pragma once
-// The dense gradient of an embedding's table; see embedding.cpp.
+// Embeddings and the dense gradient of their table; see embedding.cpp.
 
 #include <torch/library.h>
 
