@@ -132,6 +132,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     for name, value in {"tp": 8, "pp": 16, "micro-batches": 16}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--no-gradient-reduction", action="store_true", help="the operators of one rank alone")
     args = parser.parse_args()
     torch.npu.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("hccl")
@@ -144,7 +145,7 @@ def main() -> None:
     while True:
         started = time.perf_counter()
         pipeline.step()
-        for parameter in model.parameters():
+        for parameter in () if args.no_gradient_reduction else model.parameters():
             dist.all_reduce(parameter.grad, dist.ReduceOp.AVG, replicas)
         optimizer.step()
         optimizer.zero_grad()

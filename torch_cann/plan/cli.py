@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import sys
 from pathlib import Path
@@ -316,6 +317,7 @@ def _write(summary: dict[str, Any], title: str, arguments: argparse.Namespace) -
 
 def _answer(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
+    gc.freeze()  # what the imports made stays: collections, of which estimates ask for one a stage, need not look at it
     try:
         return arguments.action(arguments)
     except PlanError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import pickle
@@ -150,6 +151,7 @@ def discover(job: Job, first: int = 0) -> tuple[list[Trace], PostOffice]:
     Must be called before this process has initialised the device.
     """
     importlib.import_module("torch._dynamo")  # which every optimizer imports: once here, not in every rank
+    gc.freeze()  # so that collections in the ranks do not copy the pages that they share
     office = PostOffice()
     with tempfile.TemporaryDirectory(prefix="npu-plan-") as name:
         pool = _Pool(job, office, first, False, Path(name))
