@@ -25,6 +25,18 @@ def layer_norm_grad(**changed):
     return torch.ops.npu.npu_layernorm_grad(given["grad"], x(3, 8), [8], given["mean"], given["rstd"], x(8), x(8))
 
 
+def attention_grad(**changed):
+    given = {"dy": x(2, 4, 5, 8), "attention_in": x(2, 4, 5, 8), "softmax_max": x(2, 4, 5, 8), "softmax_sum": x(2, 4, 5, 8)}
+    given |= changed
+    dy = given.pop("dy")
+    return torch_npu.npu_fusion_attention_grad(x(2, 4, 5, 8), x(2, 4, 7, 8), x(2, 4, 7, 8), dy, 4, "BNSD", **given)
+
+
+def infer_attention(**changed):
+    given = {"num_heads": 4, "num_key_value_heads": 2, "input_layout": "BNSD"} | changed
+    return torch_npu.npu_fused_infer_attention_score(x(2, 4, 5, 8), x(2, 2, 7, 8), x(2, 2, 7, 8), **given)
+
+
 MASK = x(2048, 2048, dtype=torch.bool)
 ERRORS = [
     (lambda: torch_npu.npu_swiglu(x(3, 5)), RuntimeError, r"dimension 1 must be even, but input has sizes \[3, 5\]"),
@@ -67,6 +79,18 @@ ERRORS = [
     (lambda: attention(*[x(6, 4, 8)] * 3, layout="TND"), RuntimeError, "needs actual_seq_qlen and actual_seq_kvlen"),
     (lambda: attention(*[x(6, 4, 8)] * 3, layout="TND", actual_seq_qlen=[4, 2], actual_seq_kvlen=[2, 6]), RuntimeError, "falls from 4 to 2"),
     (lambda: attention(*[x(6, 4, 8)] * 3, layout="TND", actual_seq_qlen=[9], actual_seq_kvlen=[6]), RuntimeError, "ends at 9"),
+    (lambda: attention_grad(dy=x(2, 4, 5, 9)), RuntimeError, r"forward's result, \[2, 4, 5, 8\], but have \[2, 4, 5, 9\]"),
+    (lambda: attention_grad(attention_in=x(2, 1, 5, 8)), RuntimeError, "sizes of the forward's result"),
+    (lambda: attention_grad(softmax_max=x(2, 1, 5, 8)), RuntimeError, "softmax_max and softmax_sum must have the sizes"),
+    (lambda: infer_attention(num_heads=0), RuntimeError, "is not of 0 heads"),
+    (lambda: infer_attention(atten_mask=x(2, 0, 5, 7, dtype=torch.bool)), RuntimeError, r"atten_mask must be .* \[2, 0, 5, 7\]"),
+    (lambda: infer_attention(atten_mask=x(2, 1, 0, 7, dtype=torch.bool)), RuntimeError, r"atten_mask must be .* \[2, 1, 0, 7\]"),
+    (lambda: attention(*[x(6, 4, 8)] * 3, layout="TND", actual_seq_qlen=[2, 6], actual_seq_kvlen=[2, 6], sparse_mode=1, atten_mask=x(2, 2, dtype=torch.bool)),
+     RuntimeError, r"atten_mask must be .* \[2, 2\] for batch entry 1"),
+    (lambda: torch_npu.npu_fusion_attention_v2(*[x(2, 4, 3, 8)] * 3, 4, "BNSD", pse=x(4), pse_type=2, q_start_idx=[1, 2]), RuntimeError, "must have one number"),
+    (lambda: torch_npu.npu_fused_infer_attention_score(x(1, 1, 8), x(3, 0, 8), x(3, 0, 8), num_heads=1, input_layout="BSH",
+                                                       block_table=x(1, 3).int(), actual_seq_lengths_kv=[3]), RuntimeError, "rows of a paged cache"),
+    (lambda: torch.ops.npu.npu_group_norm_swish_grad(x(2, 6, 3), x(2, 6, 3), 0, x(6), x(6), x(2, 2), x(2, 2), [True] * 3), RuntimeError, "0 groups"),
     (lambda: torch_npu.npu_rms_norm(x(3, 4).to(torch.complex64), x(4)), RuntimeError, "floating type, but is ComplexFloat"),
     (lambda: torch_npu.npu_swiglu(x(3, 4).long()), RuntimeError, "npu_swiglu: input must be of a floating type, but is Long"),
     (lambda: torch_npu.npu_rotary_mul(x(2, 4).bool(), x(2, 4), x(2, 4)), RuntimeError, "floating type, but is Bool"),

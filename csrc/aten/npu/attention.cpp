@@ -58,6 +58,13 @@ void set_positions(const AttentionCall& call, std::vector<PlacedSample>& samples
     if (!starts.has_value() || starts->empty()) return 0;
     return (*starts)[starts->size() == 1 ? 0 : static_cast<size_t>(sample)];
   };
+  for (const auto& starts : {call.q_start, call.kv_start}) {
+    const size_t count = starts.has_value() ? starts->size() : 0;
+    CANN_CHECK_OP(count <= 1 || (call.layout == "TND" && count == samples.size()), call.op,
+                  ": q_start_idx and kv_start_idx must have one number, or with TND one for each of the samples, but "
+                  "one has ",
+                  count);
+  }
   for (PlacedSample& s : samples) {
     s.sample.q_start = start(call.q_start, s.sample.batch);
     s.sample.kv_start = start(call.kv_start, s.sample.batch);
@@ -109,7 +116,19 @@ Tensor place_statistics(const Tensor& all, const PlacedSample& s, const Attentio
   const int64_t rows = s.sample.q.size(2);
   if (call.softmax_layout == "TND") return all.narrow(0, s.row_begin, rows).transpose(0, 1).unsqueeze(0);
   const int64_t width = all.size(1) * all.size(2);
-  return all.view(-1).narrow(0, s.row_begin * width, rows * width).view({1, all.size(1), rows, all.size(2)});
+  return all.reshape(-1).narrow(0, s.row_begin * width, rows * width).view({1, all.size(1), rows, all.size(2)});
+}
+
+// What a gradient is given of the forward: its results, and the gradient of the first.
+void check_saved(const AttentionCall& call, const Tensor& d_out, const Tensor& out, const Tensor& maximum,
+                 const Tensor& sum) {
+  const auto shapes = attention_shapes(call.query, call.key, call.value, call.heads, call.layout, call.op);
+  CANN_CHECK_OP(d_out.sym_sizes().equals(shapes.out) && out.sym_sizes().equals(shapes.out), call.op,
+                ": dy and attention_in must have the sizes of the forward's result, ", c10::SymIntArrayRef(shapes.out),
+                ", but have ", d_out.sizes(), " and ", out.sizes());
+  CANN_CHECK_OP(maximum.sym_sizes().equals(shapes.statistics) && sum.sym_sizes().equals(shapes.statistics), call.op,
+                ": softmax_max and softmax_sum must have the sizes of the forward's, ",
+                c10::SymIntArrayRef(shapes.statistics), ", but have ", maximum.sizes(), " and ", sum.sizes());
 }
 
 }  // namespace
@@ -146,6 +165,7 @@ AttentionResult attention(const AttentionCall& call) {
 AttentionGradientResult attention_gradient(const AttentionCall& call, const Tensor& d_out, const Tensor& out,
                                            const Tensor& maximum, const Tensor& sum) {
   const Prepared p = prepare(call);
+  check_saved(call, d_out, out, maximum, sum);
   const int64_t kv_heads = p.sizes.kv_heads.expect_int();
   const bool packed = p.layout == AttentionLayout::kTND;
   const auto made = [&](const Tensor& t) {

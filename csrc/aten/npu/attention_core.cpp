@@ -174,6 +174,31 @@ std::optional<fused::AttentionInputs> for_kernel(const AttentionSample& sample, 
   return fused::takes_attention(inputs) ? std::optional(inputs) : std::nullopt;
 }
 
+// Whether the sample's part of a (B or 1, N or 1, Sq or 1, Skv) or (Sq or 1, Skv) tensor is there.
+bool covers(const Tensor& t, const AttentionSample& s) {
+  if (!t.defined()) return true;
+  const bool whole = t.dim() == 2 || (t.dim() == 4 && (t.size(0) == 1 || t.size(0) >= s.batch + s.q.size(0)) &&
+                                      (t.size(1) == 1 || t.size(1) == s.q.size(1)));
+  return whole && (t.size(-2) == 1 || t.size(-2) >= s.q.size(2)) && t.size(-1) >= s.k.size(2);
+}
+
+// What the operators' layouts do not see: lengths of sequences, paged caches.
+void check(const AttentionSample& s, const AttentionTerms& terms) {
+  const Tensor &q = s.q, &k = s.k, &v = s.v;
+  CANN_CHECK_OP(k.size(1) > 0 && q.size(1) % k.size(1) == 0 && q.size(3) == k.size(3) && q.size(0) == k.size(0) &&
+                    k.sizes().slice(0, 3).equals(v.sizes().slice(0, 3)),
+                "attention: query (B, N, Sq, D), key (B, Nkv, Skv, D) and value (B, Nkv, Skv, Dv) must agree, with N a "
+                "multiple of Nkv, but are ",
+                q.sizes(), ", ", k.sizes(), " and ", v.sizes());
+  CANN_CHECK_OP(covers(terms.mask, s), "attention: atten_mask must be (Sq, Skv) or (B or 1, N or 1, Sq, Skv), but has ",
+                "sizes ", terms.mask.sizes(), " for batch entry ", s.batch, " with query ", q.sizes(), " and key ",
+                k.sizes());
+  const bool per_element = terms.bias_kind == Bias::kAfterScale || terms.bias_kind == Bias::kBeforeScale;
+  CANN_CHECK_OP(!per_element || covers(terms.bias, s), "attention: pse must be (B or 1, N, Sq or 1, Skv), but has ",
+                "sizes ", terms.bias.sizes(), " for batch entry ", s.batch, " with query ", q.sizes(), " and key ",
+                k.sizes());
+}
+
 }  // namespace
 
 int64_t batch_entries_per_sample(int64_t heads, int64_t keys) {
@@ -182,6 +207,7 @@ int64_t batch_entries_per_sample(int64_t heads, int64_t keys) {
 
 void attention_forward(const AttentionSample& sample, const AttentionTerms& terms, const Tensor& out,
                        const Tensor& maximum, const Tensor& sum) {
+  check(sample, terms);
   if (const auto inputs = for_kernel(sample, terms);
       inputs.has_value() && out.stride(3) == 1 && out.scalar_type() == sample.q.scalar_type()) {
     const Tensor first_maximum = maximum.select(3, 0), first_sum = sum.select(3, 0);
@@ -218,6 +244,7 @@ void attention_forward(const AttentionSample& sample, const AttentionTerms& term
 
 void attention_backward(const AttentionSample& sample, const AttentionTerms& terms, const Tensor& d_out,
                         const Tensor& out, const Tensor& maximum, const Tensor& sum, const AttentionGradients& grads) {
+  check(sample, terms);
   const auto whole_rows = [&](const Tensor& t) {
     const Tensor same = t.to(sample.q.scalar_type());
     return same.stride(3) == 1 ? same : same.contiguous();

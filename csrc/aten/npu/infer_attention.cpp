@@ -118,6 +118,8 @@ Tensor mask_of(const Call& c, const AttentionSizes& sizes) {
 
 Pair infer(const Call& c) {
   const Tensor q0 = as_heads(c.query, c.layouts.in, c.heads);
+  CANN_CHECK_OP(q0.dim() == 4 && q0.size(1) == c.heads, kOp, ": query has sizes ", c.query.sizes(), ", which with ",
+                "input_layout ", c.layouts.in, " is not of ", c.heads, " heads");
   const Tensor q = has(c.query_rope) ? at::cat({q0, as_heads(*c.query_rope, c.layouts.in, c.heads)}, -1) : q0;
   const bool paged = has(c.block_table);
   const auto whole = [&](const Tensor& t) { return paged ? Tensor() : as_heads(t, c.layouts.in, c.kv_heads); };

@@ -289,6 +289,10 @@ std::tuple<Tensor, Tensor, Tensor> group_norm_swish_grad(const Tensor& grad, con
                                                          const Tensor& weight, const Tensor& bias, const Tensor& mean,
                                                          const Tensor& rstd, std::array<bool, 3>,
                                                          std::optional<double> swish_scale) {
+  CANN_CHECK_OP(input.dim() >= 2 && num_groups > 0 && input.sym_size(1) % num_groups == 0,
+                "npu_group_norm_swish_grad: ",
+                "input must be (N, C, ...) with C divisible by the number of groups, but has sizes ", input.sym_sizes(),
+                " for ", num_groups, " groups");
   const double scale = swish_scale.value_or(1.0);
   const SymInt batch = input.sym_size(0), channels = input.sym_size(1);
   // (N, G, C / G, rest); weight as (1, G, C / G, 1)
