@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "distributed/checks.h"
+#include "distributed/collective_kind.h"
 #include "distributed/hccl_env.h"
 #include "runtime/caching_allocator.h"
 #include "runtime/device.h"
@@ -187,15 +188,15 @@ DryProcessGroup::WorkPtr DryProcessGroup::start(sim::Action action, OpType op, c
                                       receipts);
 }
 
-DryProcessGroup::WorkPtr DryProcessGroup::run(Collective kind, OpType op, const Tensors& inputs, const Tensors& outputs,
-                                              size_t bytes, const std::function<void()>& values,
-                                              const DryReceipts& receipts) {
+DryProcessGroup::WorkPtr DryProcessGroup::run(OpType op, const Tensors& inputs, const Tensors& outputs, size_t bytes,
+                                              const std::function<void()>& values, const DryReceipts& receipts) {
   const c10::Device device = device_of(inputs, outputs);
   charge_buffers(device, kGroupItself);
   const bool known =
       receipts.empty() && std::ranges::all_of(inputs, &values_known) && can_be_written_with_known(outputs);
   if (known) values();
   for (const at::Tensor& output : outputs) set_values_known(output, known);
+  const Collective kind = collective_of(op);
   const double us = simulator::topology().collective_us(kind, static_cast<double>(bytes), group_.shape);
   return start({.kind = sim::Action::kCollective,
                 .collective = kind,
@@ -305,11 +306,11 @@ DryProcessGroup::WorkPtr DryProcessGroup::broadcast(Tensors& tensors, const c10d
   check_root(opts.rootRank, getSize(), "broadcast");
   const DryReceipts receipts = share_from(static_cast<int>(opts.rootRank), tensors);
   return run(
-      Collective::kBroadcast, OpType::BROADCAST, tensors, tensors, bytes_of(tensors), [] {}, receipts);
+      OpType::BROADCAST, tensors, tensors, bytes_of(tensors), [] {}, receipts);
 }
 
 DryProcessGroup::WorkPtr DryProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  return run(Collective::kAllReduce, OpType::ALLREDUCE, tensors, tensors, bytes_of(tensors), [&] {
+  return run(OpType::ALLREDUCE, tensors, tensors, bytes_of(tensors), [&] {
     for (const at::Tensor& tensor : tensors) reduce_values(tensor, opts.reduceOp, "allreduce");
   });
 }
@@ -321,7 +322,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::allreduce_coalesced(Tensors& tensors,
 
 DryProcessGroup::WorkPtr DryProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   check_root(opts.rootRank, getSize(), "reduce");
-  return run(Collective::kReduce, OpType::REDUCE, tensors, tensors, bytes_of(tensors), [&] {
+  return run(OpType::REDUCE, tensors, tensors, bytes_of(tensors), [&] {
     for (const at::Tensor& tensor : tensors) reduce_values(tensor, opts.reduceOp, "reduce");
   });
 }
@@ -331,7 +332,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::allgather(TensorLists& outputs, Tensor
   Tensors all;
   for (const Tensors& list : outputs) all.insert(all.end(), list.begin(), list.end());
   const size_t bytes = bytes_of(inputs) * static_cast<size_t>(getSize());
-  return run(Collective::kAllGather, OpType::ALLGATHER, inputs, all, bytes, [&] {
+  return run(OpType::ALLGATHER, inputs, all, bytes, [&] {
     for (size_t i = 0; i < outputs.size(); ++i) {
       for (const at::Tensor& output : outputs[i]) host_alias(output).copy_(host_alias(inputs[i]).view_as(output));
     }
@@ -345,7 +346,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::_allgather_base(at::Tensor& output, at
               "input tensor size: expected ",
               input.numel() * getSize(), " elements, but got ", output.numel(), ".",
               error_suffix(ErrModule::DIST, ErrCode::PARAM));
-  return run(Collective::kAllGather, OpType::_ALLGATHER_BASE, {input}, {output}, output.nbytes(), [&] {
+  return run(OpType::_ALLGATHER_BASE, {input}, {output}, output.nbytes(), [&] {
     host_alias(output).view({getSize(), -1}).copy_(host_alias(input).reshape({1, -1}).expand({getSize(), -1}));
   });
 }
@@ -357,7 +358,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::allgather_coalesced(TensorLists& outpu
 
 DryProcessGroup::WorkPtr DryProcessGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                           const c10d::AllgatherOptions&) {
-  return run(Collective::kAllGather, OpType::ALLGATHER, inputs, outputs, bytes_of(outputs), [&] {
+  return run(OpType::ALLGATHER, inputs, outputs, bytes_of(outputs), [&] {
     for (size_t i = 0; i < outputs.size(); ++i) {
       host_alias(outputs[i])
           .view({getSize(), -1})
@@ -371,7 +372,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::gather(TensorLists& outputs, Tensors& 
   check_root(opts.rootRank, getSize(), "gather");
   const Tensors all = outputs.empty() ? Tensors() : outputs[0];
   const size_t bytes = bytes_of(inputs) * static_cast<size_t>(getSize());
-  return run(Collective::kGather, OpType::GATHER, inputs, all, bytes, [&] {
+  return run(OpType::GATHER, inputs, all, bytes, [&] {
     for (const at::Tensor& output : all) host_alias(output).copy_(host_alias(inputs[0]));
   });
 }
@@ -382,7 +383,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::scatter(Tensors& outputs, TensorLists&
   const bool root = opts.rootRank == getRank() && !inputs.empty();
   const Tensors all = root ? inputs[0] : Tensors();
   const size_t bytes = bytes_of(outputs) * static_cast<size_t>(getSize());
-  auto work = run(Collective::kScatter, OpType::SCATTER, all, outputs, bytes, [&] {
+  auto work = run(OpType::SCATTER, all, outputs, bytes, [&] {
     if (root) host_alias(outputs[0]).copy_(host_alias(all[static_cast<size_t>(getRank())]));
   });
   if (!root) set_values_known(outputs[0], false);
@@ -392,7 +393,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::scatter(Tensors& outputs, TensorLists&
 DryProcessGroup::WorkPtr DryProcessGroup::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                          const c10d::ReduceScatterOptions& opts) {
   const Tensors& parts = inputs.at(0);
-  return run(Collective::kReduceScatter, OpType::REDUCE_SCATTER, parts, outputs, bytes_of(parts), [&] {
+  return run(OpType::REDUCE_SCATTER, parts, outputs, bytes_of(parts), [&] {
     host_alias(outputs[0]).copy_(host_alias(parts[static_cast<size_t>(getRank())]));
     reduce_values(outputs[0], opts.reduceOp, "reduce_scatter");
   });
@@ -405,7 +406,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::_reduce_scatter_base(at::Tensor& outpu
               "world size: expected ",
               output.numel() * getSize(), " elements, but got ", input.numel(), ".",
               error_suffix(ErrModule::DIST, ErrCode::PARAM));
-  return run(Collective::kReduceScatter, OpType::_REDUCE_SCATTER_BASE, {input}, {output}, input.nbytes(), [&] {
+  return run(OpType::_REDUCE_SCATTER_BASE, {input}, {output}, input.nbytes(), [&] {
     host_alias(output).copy_(host_alias(input).reshape({getSize(), -1})[getRank()].view_as(output));
     reduce_values(output, opts.reduceOp, "reduce_scatter");
   });
@@ -413,7 +414,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::_reduce_scatter_base(at::Tensor& outpu
 
 DryProcessGroup::WorkPtr DryProcessGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                           const c10d::ReduceScatterOptions& opts) {
-  return run(Collective::kReduceScatter, OpType::REDUCE_SCATTER, inputs, outputs, bytes_of(inputs), [&] {
+  return run(OpType::REDUCE_SCATTER, inputs, outputs, bytes_of(inputs), [&] {
     for (size_t i = 0; i < outputs.size(); ++i) {
       host_alias(outputs[i]).copy_(host_alias(inputs[i]).reshape({getSize(), -1})[getRank()].view_as(outputs[i]));
       reduce_values(outputs[i], opts.reduceOp, "reduce_scatter");
@@ -428,7 +429,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::alltoall_base(at::Tensor& output, at::
   check_splits(output_splits, output, getSize());
   check_splits(input_splits, input, getSize());
   const bool even = output.sizes() == input.sizes();
-  auto work = run(Collective::kAllToAll, OpType::ALLTOALL_BASE, {input}, {output}, input.nbytes(), [&] {
+  auto work = run(OpType::ALLTOALL_BASE, {input}, {output}, input.nbytes(), [&] {
     if (even) host_alias(output).copy_(host_alias(input));
   });
   if (!even) set_values_known(output, false);
@@ -436,7 +437,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::alltoall_base(at::Tensor& output, at::
 }
 
 DryProcessGroup::WorkPtr DryProcessGroup::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
-  return run(Collective::kAllToAll, OpType::ALLTOALL, inputs, outputs, bytes_of(inputs), [&] {
+  return run(OpType::ALLTOALL, inputs, outputs, bytes_of(inputs), [&] {
     for (size_t i = 0; i < outputs.size(); ++i) host_alias(outputs[i]).copy_(host_alias(inputs[i]).view_as(outputs[i]));
   });
 }
@@ -460,7 +461,7 @@ DryProcessGroup::WorkPtr DryProcessGroup::recvAnysource(Tensors&, int) {
 }
 
 DryProcessGroup::WorkPtr DryProcessGroup::barrier(const c10d::BarrierOptions&) {
-  return run(Collective::kBarrier, OpType::BARRIER, {}, {}, 0, [] {});
+  return run(OpType::BARRIER, {}, {}, 0, [] {});
 }
 
 }  // namespace cann::hccl

@@ -80,7 +80,7 @@ class DryProcessGroup final : public c10d::Backend {
  private:
   // Starts an operation of `bytes` and gives its work. If all of `inputs` are known, `values` computes the outputs from
   // them on the host, unless what they hold is told by other ranks (`receipts`).
-  WorkPtr run(sim::Collective kind, c10d::OpType op, const Tensors& inputs, const Tensors& outputs, size_t bytes,
+  WorkPtr run(c10d::OpType op, const Tensors& inputs, const Tensors& outputs, size_t bytes,
               const std::function<void()>& values, const DryReceipts& receipts = {});
   WorkPtr transfer(c10d::OpType op, const Tensors& tensors, int peer);
   WorkPtr start(sim::Action action, c10d::OpType op, c10::Device device, const Tensors& outputs,

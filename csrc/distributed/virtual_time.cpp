@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "distributed/collective_kind.h"
 #include "runtime/simulator.h"
 
 namespace cann::hccl {
@@ -19,38 +20,6 @@ using sim::Collective;
 using Word = std::array<double, 2>;
 // Times travel beside the messages of a tag, so that those from any source still match.
 constexpr int kTagOfTimes = 1 << 30;
-
-Collective kind_of(OpType op) {
-  switch (op) {
-    case OpType::ALLREDUCE:
-    case OpType::ALLREDUCE_COALESCED:
-      return Collective::kAllReduce;
-    case OpType::REDUCE:
-      return Collective::kReduce;
-    case OpType::ALLGATHER:
-    case OpType::_ALLGATHER_BASE:
-    case OpType::ALLGATHER_COALESCED:
-      return Collective::kAllGather;
-    case OpType::REDUCE_SCATTER:
-    case OpType::_REDUCE_SCATTER_BASE:
-      return Collective::kReduceScatter;
-    case OpType::ALLTOALL:
-    case OpType::ALLTOALL_BASE:
-      return Collective::kAllToAll;
-    case OpType::GATHER:
-      return Collective::kGather;
-    case OpType::SCATTER:
-      return Collective::kScatter;
-    case OpType::BARRIER:
-      return Collective::kBarrier;
-    case OpType::SEND:
-    case OpType::RECV:
-    case OpType::RECVANYSOURCE:
-      return Collective::kPointToPoint;
-    default:
-      return Collective::kBroadcast;
-  }
-}
 
 double bytes_of(const std::vector<at::Tensor>& tensors) {
   double bytes = 0;
@@ -99,7 +68,7 @@ VirtualTime::VirtualTime(std::vector<int64_t> ranks, int rank, int size)
 
 VirtualTime::Arrival VirtualTime::arrive(OpType op, const std::vector<at::Tensor>& inputs,
                                          const std::vector<at::Tensor>& outputs, c10::Device device, int peer) const {
-  const Collective kind = kind_of(op);
+  const Collective kind = collective_of(op);
   double bytes = std::max(bytes_of(inputs), bytes_of(outputs));
   if (kind == Collective::kGather) bytes = bytes_of(inputs) * shape_.ranks;
   if (kind == Collective::kScatter) bytes = bytes_of(outputs) * shape_.ranks;

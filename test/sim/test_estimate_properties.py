@@ -101,6 +101,18 @@ def test_what_takes_more_memory(run_code: Callable[..., str]) -> None:
     assert {name: values for name, values in peaks.items() if not _rising(values)} == {}
 
 
+_GATHERING = """
+    print(json.dumps([[run(model, dp=4, overlap_parameters=on)["allocated"] for on in (False, True)]
+                      for model in (DENSE, ROUTED)]))
+    """
+
+
+def test_a_forward_beside_the_gathering_of_parameters_keeps_nothing(run_code: Callable[..., str]) -> None:
+    """No backward follows it. A mixture's router holds on to what its forward made, and so would to all of its graph."""
+    for apart, overlapped in json.loads(run_code(_PROGRAM + _GATHERING, **_DRY)):
+        assert overlapped == apart
+
+
 def test_bubbles_shrink_with_micro_batches_and_chunks(run_code: Callable[..., str]) -> None:
     plain, interleaved = json.loads(run_code(_PROGRAM + _PIPELINE, **_DRY))
     for shares in (plain, interleaved):
