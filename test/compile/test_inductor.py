@@ -1,8 +1,11 @@
 """What generated code does with memory, views, random numbers, the clock; and what happens without a compiler."""
 
+import re
+
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor.utils import run_and_get_code
 
 
 def test_views_and_mutation() -> None:
@@ -48,6 +51,21 @@ def test_a_fused_chain_needs_less_memory() -> None:
     torch.testing.assert_close(compiled(x), chain(x))
     assert peak(chain) >= 2 * x.nbytes
     assert peak(compiled) < x.nbytes // 4
+
+
+def test_loops_of_a_concatenation_are_those_of_the_cpu() -> None:
+    def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, -1)
+        return x * cos + torch.cat((-second, first), -1) * sin
+
+    given = torch.randn(4, 16, 64), torch.randn(16, 64), torch.randn(16, 64)
+
+    def loops(device: str) -> list[str]:
+        got, (code,) = run_and_get_code(torch.compile(rotate, fullgraph=True), *(t.to(device) for t in given))
+        torch.testing.assert_close(got.cpu(), rotate(*given))
+        return re.findall(r'extern "C".*?\'\'\'', code, re.DOTALL)
+
+    assert loops("npu") == loops("cpu") != []
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -29,6 +29,9 @@ _AS_FOR_THE_CPU = {
     "loop_index_inversion_in_fusion": False,
     "realize_opcount_threshold": config.realize_cpu_opcount_threshold,
     "realize_acc_reads_threshold": config.realize_cpu_acc_reads_threshold,
+    # One loop over all inputs of a cat() asks at every element whose it is, and is not vectorised.
+    "max_complex_pointwise_cat_inputs": 0,
+    "max_pointwise_cat_inputs": 0,
 }
 
 
@@ -47,8 +50,16 @@ def _check_compiler() -> None:
         ) from error
 
 
+# Bytes read and written from which on a call of its own costs a loop next to nothing.
+_LARGE_LOOP_BYTES = 512 * 1024
+
+
 class NPUScheduling(CppScheduling):
-    """Loops as for the CPU."""
+    """Loops as for the CPU, in functions that end where memory can be given back.
+
+    All loops up to the next operator would be one function, and what the first of them reads be kept until the last is
+    through: the 16-bit gradients of every weight, where all of them are cast at the end.
+    """
 
     def __init__(self, scheduler: Any) -> None:
         super().__init__(scheduler)
@@ -58,6 +69,9 @@ class NPUScheduling(CppScheduling):
     def codegen_node(self, node: Any) -> None:
         with _as_cpu():
             super().codegen_node(node)
+        if node.get_read_write_buffers_sizes() >= _LARGE_LOOP_BYTES:
+            # The scheduler then ends the function, and frees what no later node reads.
+            self._set_flush_status(True)
 
     def codegen_template(self, *args: Any, **kwargs: Any) -> Any:
         with _as_cpu():
