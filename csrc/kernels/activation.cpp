@@ -102,7 +102,7 @@ struct Curve<Activation::kSilu> {
 template <Activation kOf, class T>
 void forward_range(void* y, const void* x_, int64_t n, bool past_caches) {
   const T* x = static_cast<const T*>(x_);
-  write_row(
+  write_alike(
       static_cast<T*>(y), n,
       past_caches, [=](auto read) __attribute__((always_inline)) { return Curve<kOf>::value(read(x)); });
   if (past_caches) finish_streaming();
@@ -111,7 +111,7 @@ void forward_range(void* y, const void* x_, int64_t n, bool past_caches) {
 template <Activation kOf, class T>
 void backward_range(void* dx, const void* dy_, const void* x_, int64_t n, bool past_caches) {
   const T *dy = static_cast<const T*>(dy_), *x = static_cast<const T*>(x_);
-  write_row(
+  write_alike(
       static_cast<T*>(dx), n,
       past_caches, [=](auto read) __attribute__((always_inline)) { return read(dy) * Curve<kOf>::slope(read(x)); });
   if (past_caches) finish_streaming();

@@ -83,6 +83,21 @@ CANN_INLINE void write_row(T* out, int64_t n, bool past_caches, Body body) {
   if (const int64_t rest = n - i; rest > 0) writer(i, rest)(out, body(reader(i, rest)));
 }
 
+// write_row() of a body that reads elements of out's type alone, two vectors at a time. `out` may be what is read,
+// unless past_caches.
+template <class T, class Body>
+CANN_INLINE void write_alike(T* out, int64_t n, bool past_caches, Body body) {
+  const bool streams = past_caches && (uintptr_t)out % sizeof(Vec) == 0;
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const Vec first = body([=](const T* p) __attribute__((always_inline)) { return load_first(p + i); });
+    const Vec second = body([=](const T* p) __attribute__((always_inline)) { return load_second(p + i); });
+    streams ? stream_both(out + i, first, second) : store_both(out + i, first, second);
+  }
+  for (; i + kLanes <= n; i += kLanes) store(out + i, body(reader(i)));
+  if (const int64_t rest = n - i; rest > 0) store_some(out + i, body(reader(i, rest)), rest);
+}
+
 // The largest of n >= 1 elements that are no NaN, -infinity if all are. For the exponent of a softmax: NaN comes back
 // in when it is subtracted.
 template <class T>

@@ -147,13 +147,16 @@ CANN_INLINE Vec load(const BFloat16* p) {
   const __m256i half = _mm256_loadu_si256((const __m256i*)p);
   return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
 }
-CANN_INLINE void store(BFloat16* p, Vec v) {
-  // To nearest even: half a unit less one is added, and one more where the last bit that stays is odd.
+// The upper half of each lane is it as bfloat16, to nearest even.
+CANN_INLINE __m512i rounded_to_upper_half(Vec v) {
+  // Half a unit less one is added, and one more where the last bit that stays is odd.
   const __m512i bits = (__m512i)v, nearly_half = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
   const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
-  __m512i rounded = _mm512_mask_add_epi32(nearly_half, odd, nearly_half, _mm512_set1_epi32(1));
-  rounded = _mm512_mask_set1_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), 0x7fc00000);
-  _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+  const __m512i rounded = _mm512_mask_add_epi32(nearly_half, odd, nearly_half, _mm512_set1_epi32(1));
+  return _mm512_mask_set1_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), 0x7fc00000);
+}
+CANN_INLINE void store(BFloat16* p, Vec v) {
+  _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded_to_upper_half(v), 16)));
 }
 CANN_INLINE Vec load(const Half* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
 CANN_INLINE void store(Half* p, Vec v) {
@@ -164,12 +167,16 @@ CANN_INLINE Vec load(const BFloat16* p) {
   const __m128i half = _mm_loadu_si128((const __m128i*)p);
   return (Vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16);
 }
-CANN_INLINE void store(BFloat16* p, Vec v) {
+// The upper half of each lane is it as bfloat16, to nearest even.
+CANN_INLINE __m256i rounded_to_upper_half(Vec v) {
   const __m256i bits = (__m256i)v;
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff)), 16);
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff));
   const __m256i nan = (__m256i)_mm256_cmp_ps(v, v, _CMP_UNORD_Q);
-  rounded = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), nan);
+  return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan);
+}
+CANN_INLINE void store(BFloat16* p, Vec v) {
+  const __m256i rounded = _mm256_srli_epi32(rounded_to_upper_half(v), 16);
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0x08);
   _mm_storeu_si128((__m128i*)p, _mm256_castsi256_si128(packed));
 }
@@ -236,6 +243,53 @@ CANN_INLINE void stream(T* p, Vec v) {
   _mm_stream_si128((__m128i*)p, _mm_loadu_si128((const __m128i*)full));
 #else
   store(p, v);
+#endif
+}
+
+// Two vectors at once, of 2 kLanes elements in whatever order is cheapest: load_first() and load_second() have one half
+// of the elements each, and store_both() puts them back where they came from.
+CANN_INLINE Vec load_first(const auto* p) { return load(p); }
+CANN_INLINE Vec load_second(const auto* p) { return load(p + kLanes); }
+CANN_INLINE void store_both(auto* p, Vec first, Vec second) {
+  store(p, first);
+  store(p + kLanes, second);
+}
+// Every other bfloat16 is the upper half of a float already: widening and narrowing need no shuffles.
+#if defined(__AVX512F__)
+CANN_INLINE Vec load_first(const BFloat16* p) { return (Vec)_mm512_slli_epi32(_mm512_loadu_si512(p), 16); }
+CANN_INLINE Vec load_second(const BFloat16* p) {
+  return (Vec)_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000));
+}
+CANN_INLINE void store_both(BFloat16* p, Vec first, Vec second) {
+  const __m512i low = _mm512_srli_epi32(rounded_to_upper_half(first), 16);
+  _mm512_storeu_si512(p, _mm512_mask_blend_epi16(0xaaaaaaaa, low, rounded_to_upper_half(second)));
+}
+#elif defined(__AVX2__)
+CANN_INLINE Vec load_first(const BFloat16* p) {
+  return (Vec)_mm256_slli_epi32(_mm256_loadu_si256((const __m256i*)p), 16);
+}
+CANN_INLINE Vec load_second(const BFloat16* p) {
+  return (Vec)_mm256_and_si256(_mm256_loadu_si256((const __m256i*)p), _mm256_set1_epi32((int)0xffff0000));
+}
+CANN_INLINE void store_both(BFloat16* p, Vec first, Vec second) {
+  const __m256i low = _mm256_srli_epi32(rounded_to_upper_half(first), 16);
+  _mm256_storeu_si256((__m256i*)p, _mm256_blend_epi16(low, rounded_to_upper_half(second), 0xaa));
+}
+#endif
+// store_both() past the caches, to a `p` aligned to a Vec.
+CANN_INLINE void stream_both(float* p, Vec first, Vec second) {
+  stream(p, first);
+  stream(p + kLanes, second);
+}
+CANN_INLINE void stream_both(auto* p, Vec first, Vec second) {
+#if defined(__AVX2__)
+  uint16_t full[2 * kLanes];
+  store_both((decltype(p))full, first, second);
+  Vec bits;
+  memcpy(&bits, full, sizeof(bits));
+  stream((float*)p, bits);
+#else
+  store_both(p, first, second);
 #endif
 }
 
