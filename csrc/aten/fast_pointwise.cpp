@@ -9,6 +9,7 @@
 
 #include "aten/element.h"
 #include "aten/factories.h"
+#include "aten/kernel_choice.h"
 #include "aten/parallel.h"
 #include "kernels/kernels.h"
 #include "runtime/device.h"
@@ -67,6 +68,7 @@ kernels::PointwiseKernel kernel_of(Pointwise op, kernels::Element element) {
 
 // out[i] = op(a[i], b[i]; s).
 void stream(Pointwise op, float* out, const float* a, const float* b, float s, int64_t n) {
+  note_kernel_choice(KernelChoice::kOwn);
   const auto kernel = kernels::kernels().pointwise->streaming[static_cast<int>(op)];
   parallel_elements(n, [&](int64_t begin, int64_t end) {
     kernel(out + begin, a + begin, b == nullptr ? nullptr : b + begin, nullptr, s, end - begin);

@@ -335,6 +335,17 @@ def test_dropout_does_not_depend_on_the_threads() -> None:
     assert torch.equal(draws[0], draws[2])
 
 
+@pytest.mark.parametrize("dtype", [*_DTYPES, torch.float64])
+def test_embedding_copies_rows(dtype: torch.dtype) -> None:
+    table = _normal(50, 33).to(dtype)
+    for indices in (torch.arange(40).view(2, 4, 5) % 7, torch.tensor(49), torch.arange(9999, dtype=torch.int32) % 50):
+        for weight in (table, table[:, ::2], table.t().contiguous().t()):
+            assert torch.equal(F.embedding(indices.npu(), weight.npu()).cpu(), F.embedding(indices, weight))
+    for outside in (50, -1):
+        with pytest.raises(RuntimeError, match="index out of range in self.*\n.*507015"):
+            F.embedding(torch.tensor([0, outside]).npu(), table.npu())
+
+
 def test_cross_entropy() -> None:
     target = torch.arange(64) % 1000
     _check(lambda x: F.cross_entropy(x, target.to(x.device)), [_normal(64, 1000) * 3], torch.tensor(1.0))
@@ -352,6 +363,10 @@ def test_cross_entropy() -> None:
         (lambda x: F.dropout(x, 0.5), (2, 2), "own"),
         (F.gelu, (64, 64), "own"),
         (F.gelu, (4, 64), "own"),
+        (torch.ops.npu.npu_gelu, (4, 64), "own"),
+        (torch.ops.npu.npu_swiglu, (4, 64), "own"),
+        (lambda x: torch.ops.npu.npu_rms_norm(x, x[0]), (4, 64), "own"),
+        (lambda x: torch.ops.npu.npu_rotary_mul(x, x[:1], x[:1]), (4, 1, 1, 64), "own"),
         (lambda x: F.silu(x.double()), (64, 64), "aten"),
     ],
 )

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "aten/element.h"
+#include "aten/kernel_choice.h"
 #include "aten/parallel.h"
 #include "kernels/kernels.h"
 
@@ -175,6 +176,7 @@ bool takes_attention(const AttentionInputs& inputs) {
 }
 
 void attention_forward(const AttentionInputs& inputs, const Tensor& out, const AttentionStatistics& statistics) {
+  note_kernel_choice(KernelChoice::kOwn);
   const Attention a(inputs);
   const int64_t kv_count = a.batch * a.kv_heads, key_blocks = blocks(a.keys);
   const Tensor k_transposed = floats({kv_count, key_blocks * kAttentionBlock, a.size});
@@ -210,6 +212,7 @@ void attention_forward(const AttentionInputs& inputs, const Tensor& out, const A
 
 void attention_backward(const AttentionInputs& inputs, const Tensor& out, const Tensor& d_out, const Tensor& log_sum,
                         const Tensor& dq, const Tensor& dk, const Tensor& dv) {
+  note_kernel_choice(KernelChoice::kOwn);
   const Attention a(inputs);
   const int64_t count = a.batch * a.heads, key_rows = a.keys + kAttentionSpareRows;
   // Of every query head, so that heads which share keys need not wait for each other.

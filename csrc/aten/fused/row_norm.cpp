@@ -11,6 +11,7 @@
 #include "aten/fused/normalization.h"
 #include "aten/fused/past_caches.h"
 #include "aten/fused/plain.h"
+#include "aten/kernel_choice.h"
 #include "kernels/kernels.h"
 
 namespace cann::aten {
@@ -38,6 +39,7 @@ c10::SmallVector<int64_t, 6> moments_shape(const Tensor& input, size_t dims) {
 }
 
 void normalize_rows(const RowNorm& of, void* y, float* mean, float* rstd, const void* x) {
+  note_kernel_choice(KernelChoice::kOwn);
   const auto kernel = kernels::kernels().normalization->layer_norm[static_cast<int>(of.element)];
   const int64_t row_bytes = of.rows.columns * bytes_of(of.element);
   kernels::LayerNorm norm = of.norm;
@@ -54,6 +56,7 @@ int64_t floats_of_partial_sums(const Rows& r, bool dweight, bool dbias) {
 
 void normalize_rows_backward(const RowNorm& of, const kernels::LayerNormGradients& to, const void* dy, const void* x,
                              const float* mean, const float* rstd, float* partial_sums) {
+  note_kernel_choice(KernelChoice::kOwn);
   const kernels::NormalizationKernels& kernel = *kernels::kernels().normalization;
   const auto backward = kernel.layer_norm_backward[static_cast<int>(of.element)];
   const bool weight = to.dweight != nullptr, bias = to.dbias != nullptr;

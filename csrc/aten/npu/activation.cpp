@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "aten/fused/plain.h"
+#include "aten/kernel_choice.h"
 #include "aten/npu/families.h"
 #include "aten/npu/floating.h"
 #include "aten/npu/raw_memory.h"
@@ -33,7 +34,7 @@ Tensor fast_gelu_backward(const Tensor& grad, const Tensor& input) {
   return s.neg().add_(1).mul_(x).mul_(kFastGelu).add_(1).mul_(s).mul_(wide(grad)).to(input.scalar_type());
 }
 
-// ---- GELU, SiLU, Mish
+// ---- GELU, SiLU, Mish. GELU and SiLU are the device's own operators (aten/fused/activation.cpp).
 
 Tensor gelu(const Tensor& input, Approximate approximate) { return at::gelu(input, approximate); }
 Tensor gelu_backward(const Tensor& grad, const Tensor& input, Approximate approximate) {
@@ -92,6 +93,7 @@ Tensor swiglu(const Tensor& input, int64_t dim) {
   const int64_t size = input.element_size();
   const char* x = static_cast<const char*>(input.const_data_ptr());
   char* y = static_cast<char*>(result.mutable_data_ptr());
+  note_kernel_choice(KernelChoice::kOwn);
   const auto kernel = kernels::kernels().swiglu->forward[static_cast<int>(h->element)];
   for_pieces_of_rows(h->rows, h->n, [&](int64_t row, int64_t begin, int64_t end) {
     const char* left = x + (2 * row * h->n + begin) * size;
@@ -114,6 +116,7 @@ Tensor swiglu_backward(const Tensor& grad, const Tensor& input, int64_t dim) {
   const char *x = static_cast<const char*>(input.const_data_ptr()),
              *dy = static_cast<const char*>(grad.const_data_ptr());
   char* dx = static_cast<char*>(result.mutable_data_ptr());
+  note_kernel_choice(KernelChoice::kOwn);
   const auto kernel = kernels::kernels().swiglu->backward[static_cast<int>(h->element)];
   for_pieces_of_rows(h->rows, h->n, [&](int64_t row, int64_t begin, int64_t end) {
     const int64_t left = (2 * row * h->n + begin) * size, right = left + h->n * size;
@@ -196,14 +199,14 @@ void register_activation(Registry& ops) {
   ops.add<"fast_gelu", fast_gelu>("(Tensor input) -> Tensor").autograd<fast_gelu_derivative, Saves<0>>();
   ops.add<"npu_fast_gelu", fast_gelu>("(Tensor input) -> Tensor").autograd<fast_gelu_derivative, Saves<0>>();
   ops.add<"npu_fast_gelu_backward", fast_gelu_backward>("(Tensor grad, Tensor input) -> Tensor");
-  ops.add<"npu_gelu", gelu>("(Tensor input, *, str approximate='none') -> Tensor")
+  ops.add_native<"npu_gelu", gelu>("(Tensor input, *, str approximate='none') -> Tensor")
       .autograd<gelu_derivative, Saves<0>>();
-  ops.add<"npu_gelu_backward", gelu_backward>(
+  ops.add_native<"npu_gelu_backward", gelu_backward>(
       "(Tensor grad_output, Tensor input, *, str approximate='none') -> Tensor");
   ops.add<"npu_gelu_mul", gelu_mul>("(Tensor input, *, str approximate='none') -> Tensor");
-  ops.add<"npu_silu", silu>("(Tensor input) -> Tensor").autograd<silu_derivative, Saves<0>, Saves<0>>();
-  ops.add<"npu_silu_", silu_>("(Tensor(a!) input) -> Tensor(a!)");
-  ops.add<"npu_silu_backward", silu_backward>("(Tensor grad_output, Tensor x0, Tensor x1) -> Tensor");
+  ops.add_native<"npu_silu", silu>("(Tensor input) -> Tensor").autograd<silu_derivative, Saves<0>, Saves<0>>();
+  ops.add_native<"npu_silu_", silu_>("(Tensor(a!) input) -> Tensor(a!)");
+  ops.add_native<"npu_silu_backward", silu_backward>("(Tensor grad_output, Tensor x0, Tensor x1) -> Tensor");
   ops.add<"npu_mish", mish>("(Tensor input) -> Tensor").autograd<mish_derivative, Saves<0>>();
   ops.add<"npu_mish_backward", mish_backward>("(Tensor grad, Tensor input) -> Tensor");
   ops.add<"npu_swiglu", swiglu>("(Tensor input, int dim=-1) -> Tensor").autograd<swiglu_derivative, Saves<0>>();

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "aten/fused/plain.h"
+#include "aten/kernel_choice.h"
 #include "aten/npu/raw_memory.h"
 #include "kernels/kernels.h"
 
@@ -82,6 +83,7 @@ Tensor rotary_by_rows(const Tensor& x, const Tensor& cos, const Tensor& sin, Rot
                                    .x_stride = last.strides[1],
                                    .y_stride = last.strides[0],
                                    .table_stride = last.strides[2]};
+  note_kernel_choice(KernelChoice::kOwn);
   const auto kernel =
       kernels::kernels().rotary->forward[static_cast<int>(rotation)][static_cast<int>(*raw_element({&x}))];
   parallel(count(axes), last.size * x.size(-1), [&](int64_t begin, int64_t end) {
@@ -119,6 +121,7 @@ std::optional<std::tuple<Tensor, Tensor, Tensor>> rotary_backward_by_rows(const 
                                    .y_stride = last.strides[0],
                                    .table_stride = 0,
                                    .dy_stride = last.strides[2]};
+  note_kernel_choice(KernelChoice::kOwn);
   const auto kernel =
       kernels::kernels().rotary->backward[static_cast<int>(rotation)][static_cast<int>(*raw_element({&x}))];
   parallel(table_rows, calls * last.size * columns, [&](int64_t begin, int64_t end) {
