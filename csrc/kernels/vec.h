@@ -74,8 +74,9 @@ CANN_INLINE Vec minimum(Vec a, Vec b) { return select((IntVec)(a < b) | (IntVec)
 
 // The larger and the smaller lanes; `b` where either is NaN.
 #if defined(__AVX512F__)
-CANN_INLINE Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }
-CANN_INLINE Vec smaller(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+// With a mask of all lanes: GCC 12 warns of the value that the forms without one leave undefined.
+CANN_INLINE Vec larger(Vec a, Vec b) { return _mm512_maskz_max_ps(0xffff, a, b); }
+CANN_INLINE Vec smaller(Vec a, Vec b) { return _mm512_maskz_min_ps(0xffff, a, b); }
 #elif defined(__AVX2__)
 CANN_INLINE Vec larger(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 CANN_INLINE Vec smaller(Vec a, Vec b) { return _mm256_min_ps(a, b); }

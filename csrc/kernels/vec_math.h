@@ -27,8 +27,8 @@ CANN_INLINE Vec exp_nonpositive(Vec x) {
   const Vec clamped = larger(low, x);  // x where it is NaN
 #if defined(__AVX512F__)
   // An instruction multiplies by 2^n.
-  const Vec whole =
-      _mm512_roundscale_ps(clamped * broadcast(1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const Vec whole = _mm512_maskz_roundscale_ps(0xffff, clamped * broadcast(1.44269504f),
+                                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ), exp_of_rest(clamped, whole), whole);
 #else
   const IntVec whole = round_to_int(clamped * broadcast(1.44269504f));
