@@ -22,8 +22,11 @@ namespace {
 
 using c10::TensorImpl;
 
-// Above it ATen's kernels use several threads, as good as any; from kMinStreamedBytes on, which no cache holds, a
-// result is written past the caches, which ATen's do not.
+// Above it ATen's kernels use several threads, as good as any; from kMinStreamedBytes on, which no cache of a core
+// holds, a result is written past the caches, which ATen's do not. Measured on two threads: `a + b` alone is 1.25
+// to 1.9 times as fast so from 8 MiB on, but with the product that reads it afterwards 0.7 up to 24 MiB, 0.9 at 32
+// and 1.06 at 64: the next operator finds small results in the last cache. Norms and softmax, which read twice, differ
+// (past_caches.h).
 constexpr int64_t kMaxElements = at::internal::GRAIN_SIZE;
 constexpr int64_t kMinStreamedBytes = int64_t{32} << 20;
 

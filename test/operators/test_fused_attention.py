@@ -69,7 +69,8 @@ def test_sdpa(sizes: tuple[int, ...], causal: bool, dtype: torch.dtype) -> None:
         _C._kernel_choice()
         F.scaled_dot_product_attention(*(tensor.npu() for tensor in qkv), is_causal=causal, enable_gqa=gqa)
         # Short ones, and float32 that is not causal, are ATen's, which is faster there.
-        pays = min(sizes[3], sizes[4]) >= 64 and (causal or dtype != torch.float32)
+        positions = min(sizes[3], sizes[4])
+        pays = (causal and positions >= 128) if dtype == torch.float32 else positions >= 64
         assert (_C._kernel_choice() == "own") == pays
 
 

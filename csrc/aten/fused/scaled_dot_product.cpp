@@ -17,18 +17,19 @@ using Backward = at::_ops::_scaled_dot_product_flash_attention_for_cpu_backward;
 
 constexpr int64_t kUnlimited = int64_t{1} << 40;
 
-// Whether the packing of operands pays. Measured against ATen's kernel on one AVX-512 thread (with vector units for
+// Whether the packing of operands pays. Measured against ATen's kernel on two AVX-512 threads (with vector units for
 // bfloat16), 4 x 8 heads of 64, by positions; by shapes and types only, so that a program chooses alike every time:
-//   float32 forward         32: 0.65   64: 0.90, causal 1.11   512: 0.80, causal 1.60
-//   16-bit forward          32: 0.79   64: 1.16   512: 1.31, causal 2.23
-//   float32 with backward   64: 0.88   128: 0.97, causal 1.04   512: 1.02, causal 1.49;   16-bit: 1.94 and more
+//   float32 forward         64: 0.87, causal 0.85   128: 0.90, causal 1.19   256: 1.03, causal 2.35   512: causal 1.67
+//   bfloat16 forward        32: 0.96, causal 1.01    64: 1.36, causal 1.38   512: 1.47, causal 2.22
+//   float32 with backward   64: 0.94, causal 0.93   128: 1.23, causal 1.40   256: 1.32, causal 1.06   512: causal 1.77
+//   bfloat16 with backward  2.2 and more from 16 positions on
 enum class Pass { kForward, kBackward };
 
 bool pays(Pass pass, const Tensor& query, const Tensor& key, bool is_causal) {
   const int64_t positions = std::min(query.size(2), key.size(2));
   const bool is_float = query.scalar_type() == at::kFloat;
   if (pass == Pass::kBackward) return !is_float || positions >= 128;
-  return positions >= 64 && (is_causal || !is_float);
+  return is_float ? is_causal && positions >= 128 : positions >= 64;
 }
 
 // The arguments as the kernels take them, on aliases; an absent mask is undefined.
