@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ _LOOP = """
         if "branch" in sys.argv and loss.item() < best: best = loss.item()
         if "pick" in sys.argv: x = torch.randn(100, device="npu"); print(len(x[x > 0]))
         if "save" in sys.argv: torch.save(m.state_dict(), "model.pt")
-        if "crash" in sys.argv: raise KeyError("no such thing")
+        if "crash" in sys.argv: raise ValueError if "silently" in sys.argv else KeyError("no such thing")
+        if "exit" in sys.argv: sys.exit("no data given" if "please" in sys.argv else 3)
+        if "interrupt" in sys.argv: raise KeyboardInterrupt
     """
 
 _DDP = """
@@ -100,6 +103,68 @@ def test_an_answer_lets_it_go_on(npu_plan) -> None:
     assert "train.py:10=2.5 was not needed" not in done.stdout
 
 
+_READS = """
+    import json, math, statistics, sys, torch, torch_npu
+    m = torch.nn.Linear(8, 8).npu()
+    o = torch.optim.SGD(m.parameters(), lr=0.1)
+    for _ in range(3):
+        loss = m(torch.randn(4, 8, device="npu")).pow(2).mean()
+        loss.backward(); o.step()
+        x, n = loss.item(), (m.weight > 0).sum().item()
+        exec(sys.argv[1])
+    """
+
+
+@pytest.mark.parametrize(
+    ("read", "shown"),
+    [
+        ("print(f'<{x:.3f} {n:d} {n / 4 + x} {divmod(n, 3)} {sum([n, n])}>')", "<? ? ? (?, ?) ?>"),
+        ("print(json.dumps([n]), statistics.fmean([x]))", "[null] nan"),
+        ("assert math.isfinite(x) and not math.isnan(x) and not math.isinf(n); print('finite')", "finite"),
+        ("print('tensors', type(loss * x), type(n * loss), (loss / n).shape, loss.div_(n))", "tensors <class"),
+    ],
+)
+def test_unknown_numbers_can_be_shown_and_calculated_with(npu_plan, read: str, shown: str) -> None:
+    done = npu_plan("run", script=_READS, after=(read,))
+    assert done.returncode == 0, done.stderr
+    assert shown in done.stdout
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "range(n)",
+        "[1, 2][n]",
+        "'%d' % n",
+        "int(x)",
+        "torch.empty(n)",
+        "loss.new_empty((n, 4))",
+        "loss.new_empty(n + 1, 4)",
+        "loss.expand(sum([n, n]))",
+        "n == 3",
+        "max(0.0, x)",
+        "math.floor(x)",
+        "statistics.mean([x])",
+    ],
+)
+def test_unknown_numbers_decide_nothing(npu_plan, read: str) -> None:
+    """C code too gets an error of which the sentence tells the line, and never a number that looks like one."""
+    done = npu_plan("run", script=_READS, after=(read,))
+    assert done.returncode == 1
+    # The line that read it, or that which made a tensor's size of it.
+    assert re.search(r"train\.py:([89]): .* --assume train\.py:\1=VALUE\n$", done.stderr)
+
+
+def test_a_value_that_is_read_makes_the_host_wait(npu_plan, tmp_path: Path) -> None:
+    """Without, the host would be steps ahead of the device."""
+    shares = []
+    for read in ("pass", "[loss.item() for _ in range(200)]"):
+        npu_plan("run", "--json", "r.json", script=_READS.replace("x, n = ", "#"), after=(read,))
+        report = json.loads((tmp_path / "r.json").read_text())
+        shares.append(report["ranks"][0]["spent_us"]["copy"])
+    assert shares[1] > shares[0] + 100
+
+
 @pytest.mark.parametrize(("answer", "length"), [("30", "30"), ("25%", "25")])
 def test_how_many_elements_a_mask_selects_must_be_said(npu_plan, answer: str, length: str) -> None:
     refused = npu_plan("run", script=_LOOP, after=("pick",))
@@ -123,6 +188,11 @@ def test_a_checkpoint_writes_no_zeros(npu_plan, tmp_path: Path) -> None:
         (["--soc", "Ascend911"], (), 1, 'There is no chip "Ascend911"'),
         (["--hbm-mb", "128"], (), 3, "does not fit in HBM"),
         ([], ("crash",), 1, "the script raised KeyError: 'no such thing'"),
+        ([], ("crash", "silently"), 1, "train.py:13: the script raised ValueError\n"),
+        ([], ("exit",), 1, "train.py:14: the script ended itself with exit code 3"),
+        ([], ("exit", "please"), 1, "train.py:14: the script ended itself saying: no data given"),
+        ([], ("interrupt",), 1, "train.py:15: the script raised KeyboardInterrupt"),
+        (["--nproc", "8"], (), 2, "unrecognized arguments"),
         (["--assume", "nonsense"], (), 1, "--assume takes file:line=value"),
         (["--assume", "train.py:10=much"], (), 1, "--assume train.py:10=much: expected a number"),
     ],
@@ -251,6 +321,8 @@ def test_schedules_of_torch_pipelining(npu_plan, tmp_path: Path, kind: str, rank
         "2",
         "--json",
         "r.json",
+        "--html",
+        "r.html",
         script=_SCHEDULES,
         after=(kind, str(micro)),
     )
@@ -264,6 +336,7 @@ def test_schedules_of_torch_pipelining(npu_plan, tmp_path: Path, kind: str, rank
     # Transfers take time, and the last stage has the loss to compute.
     assert pipeline["bubble"] == pytest.approx(pipeline["bubble_by_formula"], rel=0.4)
     assert f"{pipeline['bubble_by_formula']:.1%}" in done.stdout
+    assert f"{pipeline['bubble']:.1%}" in (tmp_path / "r.html").read_text()
 
 
 _TELLING = """

@@ -195,6 +195,7 @@ def summarize(traces: list[Trace], calibration: Calibration, tokens_per_step: in
         report["notes"].append(_NO_STEP)
     if pipeline := _pipeline(placed):
         report["pipeline"] = pipeline
+        report["bubble"] = pipeline["bubble"]
         report["notes"].append(_sentence(pipeline))
     if tokens_per_step and seconds:
         report["tokens_per_second"] = tokens_per_step / seconds

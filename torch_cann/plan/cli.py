@@ -21,6 +21,7 @@ from torch_cann.plan.script import Job, Trace
 from torch_cann.plan.values import Assumptions
 
 _DOES_NOT_FIT = 3
+_INTERRUPTED = 130  # as shells say it of SIGINT
 
 
 def _positive(text: str) -> int:
@@ -54,7 +55,11 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Wrong arguments get one sentence, not the list of all options."""
+    """Wrong arguments get one sentence, not the list of all options. Options are not abbreviated: the device's are read
+    before this parser is."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; {self.prog} --help lists the options\n")
@@ -323,6 +328,9 @@ def _answer(argv: list[str]) -> int:
     except PlanError as error:
         print(f"npu-plan: {error.args[0]}", file=sys.stderr)
         return error.args[1] if len(error.args) > 1 else 1
+    except KeyboardInterrupt:
+        print("npu-plan: interrupted", file=sys.stderr)
+        return _INTERRUPTED
     except (ValueError, RuntimeError, OSError) as error:
         if isinstance(error, BrokenPipeError) and output.reader_is_gone():
             raise

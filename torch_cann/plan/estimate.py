@@ -255,7 +255,7 @@ def summarize(model: Model, layout: Layout, calibration: Calibration) -> dict[st
         "tokens_per_second_and_npu": tokens / seconds / layout.world,
         "model_flops_utilization": mfu,
         "bubble": schedule.bubble(times, layout.micro_batches),
-        "pipeline": schedule.picture(times, layout.micro_batches) if layout.pp > 1 else [],
+        "turns": schedule.picture(times, layout.micro_batches) if layout.pp > 1 else [],
         "ranks": [
             {
                 "rank": result.stage * layout.tp * layout.cp * layout.dp,

@@ -68,7 +68,7 @@ def _tiles(report: dict[str, Any], fullest: dict[str, Any]) -> str:
     memory, fits = fullest["memory"], all(_fits(rank) for rank in report["ranks"])
     share = f"{memory['peak'] / _GIB:.1f} of {memory['capacity'] / _GIB:.1f} GiB on rank {fullest['rank']}"
     tiles.append(_tile("HBM", "fits" if fits else "does not fit", share, "good" if fits else "bad"))
-    if report.get("pipeline"):
+    if report.get("turns") or report.get("pipeline"):
         tiles.append(_tile("pipeline bubble", f"{report['bubble']:.1%}", "of the step"))
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
@@ -128,15 +128,15 @@ def page(report: dict[str, Any], title: str) -> str:
         f"ranks run: {ranks}</p></header>",
         _tiles(report, fullest),
         _section(
-            "Where the step goes" if not report.get("pipeline") else "Where a micro-batch goes",
+            "Where the step goes" if not report.get("turns") else "Where a micro-batch goes",
             charts.key((SPENT[name], colour) for name, colour in charts.SPENT_COLOURS.items()),
             charts.breakdown(report["ranks"]),
         ),
     ]
-    if report.get("pipeline"):
+    if report.get("turns"):
         colours = (("forward", "rgb(37,99,235)"), ("backward", "rgb(16,185,129)"))
         text = '<p class="soft">Enough micro-batches to fill and drain the pipeline, before calibration.</p>'
-        parts.append(_section("Pipeline", text, charts.key(colours), charts.pipeline(report["pipeline"])))
+        parts.append(_section("Pipeline", text, charts.key(colours), charts.pipeline(report["turns"])))
     parts += [_memory(report, fullest), *_operators(report), _honesty(report)]
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'

@@ -22,6 +22,7 @@ from torch_cann import _C
 from torch_cann.plan import output, values
 from torch_cann.plan.errors import PlanError, UnknownValueError
 from torch_cann.plan.exchange import Courier
+from torch_cann.plan.unknown import last_refusal
 
 _sim = _C._sim
 
@@ -318,6 +319,21 @@ def _site_of(error: BaseException, script: str) -> str:
     return site
 
 
+def _failure(error: BaseException, script: str) -> str | None:
+    """One sentence about what ended a script, or None if it ended well."""
+    if isinstance(error, SystemExit):
+        if error.code in (None, 0):
+            return None
+        how = f"with exit code {error.code}" if isinstance(error.code, int) else f"saying: {error.code}"
+        return f"{_site_of(error, script)}: the script ended itself {how}"
+    if isinstance(error, (UnknownValueError, TypeError)) and (refusal := last_refusal()):
+        return str(refusal)
+    lines = [line for line in str(error).splitlines() if line.strip()] or [""]
+    if isinstance(error, torch.OutOfMemoryError):
+        return f"{_site_of(error, script)}: {lines[0]}"
+    return f"{_site_of(error, script)}: the script raised {type(error).__name__}" + (f": {lines[0]}" if lines[0] else "")
+
+
 def _internal_files() -> tuple[str, ...]:
     return (
         str(Path(torch.__file__).parent),
@@ -362,21 +378,12 @@ def run(job: Job, rank: int, courier: Courier) -> Trace:
         _execute(job)
     except _Enough:
         pass
-    except SystemExit as error:
-        if error.code not in (None, 0):
-            trace.failure = f"{_site_of(error, job.script)}: the script ended itself with exit code {error.code}"
-    except torch.OutOfMemoryError as error:
-        trace.out_of_memory = _site_of(error, job.script)
-        trace.failure = f"{trace.out_of_memory}: {str(error).splitlines()[0]}"
-    except UnknownValueError as error:
-        trace.failure = str(error)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
         if isinstance(error, BrokenPipeError) and output.reader_is_gone():
             raise
-        lines = str(error).splitlines() or [""]
-        trace.failure = f"{_site_of(error, job.script)}: the script raised {type(error).__name__}: {lines[0]}"
+        trace.failure = _failure(error, job.script)
+        if isinstance(error, torch.OutOfMemoryError):
+            trace.out_of_memory = _site_of(error, job.script)
     trace.seconds = time.perf_counter() - started
     trace.assumptions = assumptions.listed()
     if torch.npu.is_initialized():

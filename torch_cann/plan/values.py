@@ -1,21 +1,23 @@
 """Values that nobody computed: what a script gets that reads one from a dry device.
 
-A number that is only formatted or added up becomes an :class:`UnknownFloat` or :class:`UnknownInt`, which carries the
-line it was read at and raises :class:`UnknownValueError` when compared, tested or rounded. Answers given with
-``--assume file:line=value`` are used as they are. Everything read is listed in the report.
+A number that is only formatted or added up becomes an unknown one (unknown.py), which carries the line it was read at and
+is refused when compared, tested or used as a size. Answers given with ``--assume file:line=value`` are used as they are.
+Everything read is listed in the report.
 """
 
 from __future__ import annotations
 
 import collections
+import json
+import math
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from torch_cann import _C
-from torch_cann.plan.errors import PlanError, UnknownValueError
+from torch_cann.plan.errors import PlanError
+from torch_cann.plan.unknown import UnknownFloat, UnknownInt, UnknownValue, refuse
 
 _sim = _C._sim
 
@@ -24,7 +26,7 @@ KINDS = {
     "printed": "shown or added up, never compared",
     "copy": "copied to the host as NaN",
     "count": "number of elements selected",
-    "assume": "no overflow in the gradients",
+    "assume": "taken to be finite",
     "save": "checkpoint not written",
 }
 
@@ -91,80 +93,6 @@ class Assumptions:
         ]
 
 
-def _refuse(site: str, doing: str) -> UnknownValueError:
-    return UnknownValueError(
-        f"{site}: {doing} needs a value that only a real device computes, and a dry run does not guess. "
-        f"Say what it would be: --assume {_short(site)}=VALUE"
-    )
-
-
-def _short(site: str) -> str:
-    file, _, line = site.rpartition(":")
-    return f"{Path(file).name}:{line}"
-
-
-def _deciding(name: str) -> Callable[..., Any]:
-    def method(self: Any, *_: Any) -> Any:
-        raise _refuse(
-            self.site, {"__bool__": "a test", "__int__": "int()", "__float__": "float()"}.get(name, f"{name}")
-        )
-
-    return method
-
-
-class _Unknown:
-    site: str
-
-    def __repr__(self) -> str:
-        return "?"
-
-    __str__ = __repr__
-
-    def __format__(self, spec: str) -> str:
-        return "?"
-
-    def __hash__(self) -> int:
-        return id(self)
-
-
-def _arithmetic(kind: type) -> None:
-    """Results of arithmetic are unknown too, of the line the first operand was read at."""
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
-        for method in (f"__{name}__", f"__r{name}__"):
-            setattr(kind, method, lambda self, other, *_: UnknownFloat(self.site))
-    for method in ("__neg__", "__pos__", "__abs__"):
-        setattr(kind, method, lambda self: type(self)(self.site))
-    for name in ("lt", "le", "gt", "ge", "eq", "ne"):
-        setattr(
-            kind, f"__{name}__", _deciding({"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[name])
-        )
-    for method in ("__bool__", "__int__", "__index__", "__trunc__", "__floor__", "__ceil__", "is_integer"):
-        setattr(kind, method, _deciding(method))
-    kind.__round__ = lambda self, digits=None: UnknownFloat(self.site)
-
-
-class UnknownFloat(_Unknown, float):
-    """A float whose value is not known. C code that reads it sees NaN."""
-
-    def __new__(cls, site: str) -> UnknownFloat:
-        value = super().__new__(cls, float("nan"))
-        value.site = site
-        return value
-
-
-class UnknownInt(_Unknown, int):
-    """An int, or bool, whose value is not known."""
-
-    def __new__(cls, site: str) -> UnknownInt:
-        value = super().__new__(cls, 0)
-        value.site = site
-        return value
-
-
-_arithmetic(UnknownFloat)
-_arithmetic(UnknownInt)
-
-
 def _is_unknown(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "npu" and not _sim.values_known(tensor)
 
@@ -175,54 +103,97 @@ def _typed(tensor: torch.Tensor, number: float) -> Any:
     return number if tensor.dtype.is_floating_point else int(number)
 
 
-def install(assumptions: Assumptions) -> None:
-    """Makes reads of unknown values report to ``assumptions``. Once per process, before the script starts."""
-    _sim.set_unknown_handler(_handler(assumptions))
-    real = {name: getattr(torch.Tensor, name) for name in ("item", "tolist", "__repr__")}
+class _Reader:
+    """Answers reads of unknown values: Tensor's methods for numbers and texts, and what the device itself is asked."""
 
-    def read(tensor: torch.Tensor) -> Any:
+    def __init__(self, assumptions: Assumptions) -> None:
+        self._assumptions = assumptions
+        self._item, self._tolist, self._repr = torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__repr__
+        self._passing = False  # the device is asked for the time that the read takes, and its answer is dropped
+
+    def number(self, tensor: torch.Tensor) -> Any:
+        """The answer for the line that is running, or an unknown number that remembers it."""
         site = _sim.current_site()
-        number = assumptions.number(site)
-        if number is not None:
-            assumptions.note("value", site, "item()")
-            return _typed(tensor, number)
-        assumptions.note("printed", site, "item()")
+        answer = self._assumptions.number(site)
+        self._assumptions.note("printed" if answer is None else "value", site, "item()")
+        if answer is not None:
+            return _typed(tensor, answer)
         return UnknownFloat(site) if tensor.dtype.is_floating_point else UnknownInt(site)
 
-    def item(self: torch.Tensor) -> Any:
-        if not _is_unknown(self) or self.numel() != 1:
-            return real["item"](self)
-        return read(self)
+    def item(self, tensor: torch.Tensor) -> Any:
+        if not _is_unknown(tensor) or tensor.numel() != 1:
+            return self._item(tensor)
+        self._passing = True
+        try:
+            self._item(tensor)  # which has the host wait for the device
+        finally:
+            self._passing = False
+        return self.number(tensor)
 
-    def tolist(self: torch.Tensor) -> Any:
-        if not _is_unknown(self):
-            return real["tolist"](self)
-        return read(self) if self.dim() == 0 else [part.tolist() for part in self.unbind(0)]
+    def tolist(self, tensor: torch.Tensor) -> Any:
+        if not _is_unknown(tensor):
+            return self._tolist(tensor)
+        return self.item(tensor) if tensor.dim() == 0 else [part.tolist() for part in tensor.unbind(0)]
 
-    def show(self: torch.Tensor, *, tensor_contents: Any = None) -> str:
-        if not _is_unknown(self):
-            return real["__repr__"](self, tensor_contents=tensor_contents)
-        assumptions.note("printed", _sim.current_site(), "tensor")
-        return f"tensor(?, device='{self.device}', size={tuple(self.shape)}, dtype={self.dtype})"
+    def show(self, tensor: torch.Tensor, tensor_contents: Any) -> str:
+        if not _is_unknown(tensor):
+            return self._repr(tensor, tensor_contents=tensor_contents)
+        self._assumptions.note("printed", _sim.current_site(), "tensor")
+        return f"tensor(?, device='{tensor.device}', size={tuple(tensor.shape)}, dtype={tensor.dtype})"
 
-    torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__repr__ = item, tolist, show
-
-
-def _handler(assumptions: Assumptions) -> Callable[..., float | None]:
-    def handler(kind: str, operator: str, shape: list[int], dtype: str) -> float | None:
+    def device_asks(self, kind: str, operator: str, shape: list[int], dtype: str) -> float | None:
+        if self._passing:
+            return 0.0
         site = _sim.current_site() or "?:0"
-        elements = 1
-        for size in shape:
-            elements *= size
         name = operator.removeprefix("aten::")
         if kind in ("copy", "assume"):
-            assumptions.note(kind, site, f"{dtype}{shape}")
+            self._assumptions.note(kind, site, f"{dtype}{shape}")
             return None
-        number = assumptions.number(site, elements)
-        assumptions.note(kind, site, name)
+        number = self._assumptions.number(site, math.prod(shape))
+        self._assumptions.note(kind, site, name)
         if number is None:
-            doing = f"{name} of a {dtype} tensor of shape {shape}"
-            raise _refuse(site, doing + (" (how many elements it selects)" if kind == "count" else ""))
+            doing = "a test or a number" if name == "_local_scalar_dense" else name
+            doing += f" of a {dtype} tensor of shape {shape}"
+            raise refuse(site, doing + (" (how many elements it selects)" if kind == "count" else ""))
         return number
 
-    return handler
+
+def install(assumptions: Assumptions) -> None:
+    """Makes reads of unknown values report to ``assumptions``. Once per process, before the script starts."""
+    reader = _Reader(assumptions)
+
+    def item(self: torch.Tensor) -> Any:
+        return reader.item(self)
+
+    def tolist(self: torch.Tensor) -> Any:
+        return reader.tolist(self)
+
+    def show(self: torch.Tensor, *, tensor_contents: Any = None) -> str:
+        return reader.show(self, tensor_contents)
+
+    torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__repr__ = item, tolist, show
+    _sim.set_unknown_handler(reader.device_asks)
+    _install_numbers(assumptions)
+
+
+def _install_numbers(assumptions: Assumptions) -> None:
+    """What unknown numbers become in C code: NaN, which is listed; and finite where that is what a script makes sure of."""
+
+    def to_float(self: UnknownFloat) -> float:
+        assumptions.note("copy", self.site, "float()")
+        return math.nan
+
+    def finite(real: Callable[[Any], bool], answer: bool) -> Callable[[Any], bool]:
+        def check(value: Any, /) -> bool:
+            if not isinstance(value, UnknownValue):
+                return real(value)
+            assumptions.note("assume", value.site, f"math.{real.__name__}()")
+            return answer
+
+        return check
+
+    UnknownFloat.__float__ = to_float
+    for name, answer in (("isfinite", True), ("isnan", False), ("isinf", False)):
+        setattr(math, name, finite(getattr(math, name), answer))
+    encode = json.JSONEncoder.default
+    json.JSONEncoder.default = lambda self, value: None if isinstance(value, UnknownValue) else encode(self, value)
