@@ -331,7 +331,9 @@ def _failure(error: BaseException, script: str) -> str | None:
     lines = [line for line in str(error).splitlines() if line.strip()] or [""]
     if isinstance(error, torch.OutOfMemoryError):
         return f"{_site_of(error, script)}: {lines[0]}"
-    return f"{_site_of(error, script)}: the script raised {type(error).__name__}" + (f": {lines[0]}" if lines[0] else "")
+    return f"{_site_of(error, script)}: the script raised {type(error).__name__}" + (
+        f": {lines[0]}" if lines[0] else ""
+    )
 
 
 def _internal_files() -> tuple[str, ...]:
