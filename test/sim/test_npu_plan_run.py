@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 _LOOP = """
     import sys, torch, torch_npu
@@ -153,6 +154,70 @@ def test_unknown_numbers_decide_nothing(npu_plan, read: str) -> None:
     assert done.returncode == 1
     # The line that read it, or that which made a tensor's size of it.
     assert re.search(r"train\.py:([89]): .* --assume train\.py:\1=VALUE\n$", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("read", "shown"),
+    [
+        (
+            "print(c, f'{c:.2f}', c.item(), (c * 2 + 1).tolist(), k)",
+            "tensor(?, size=(), dtype=torch.float32) ? ? ? tensor(?",
+        ),
+        ("print('back', float(c), c.numpy(), k.npu().device, (c + k).dtype)", "back nan nan npu:0 torch.float32"),
+        ("torch.save({'best': c}, 'best.pt'); print('saved', torch.stack([c, c]).mean().item())", "saved ?"),
+    ],
+)
+def test_copies_on_the_host_can_be_shown(npu_plan, read: str, shown: str) -> None:
+    done = npu_plan(
+        "run", script=_READS, after=("c, k = loss.detach().cpu(), (m.weight > 0).sum().to('cpu'); " + read,)
+    )
+    assert done.returncode == 0, done.stderr
+    assert shown in done.stdout
+    assert "copied to the host as NaN" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "read", ["c < 3", "not c", "c.item() > 0", "(c * 2).isnan().any()", "k == 5", "int(k)", "k.npu()"]
+)
+def test_copies_on_the_host_decide_nothing(npu_plan, read: str) -> None:
+    script = f"c, k = loss.cpu(), (m.weight > 0).sum().cpu(); print('chosen' if {read} else 'other')"
+    done = npu_plan("run", script=_READS, after=(script,))
+    assert done.returncode == 1
+    assert re.search(r"train\.py:(9|1): .* --assume .*:\1=VALUE\n$", done.stderr)
+    assert "chosen" not in done.stdout
+    assert "other" not in done.stdout
+
+
+def test_a_real_checkpoint_is_kept_and_a_dry_one_is_read_back(npu_plan, tmp_path: Path) -> None:
+    torch.save({"weights": torch.ones(3)}, tmp_path / "real.pt")
+    before = (tmp_path / "real.pt").read_bytes()
+    again = "torch.save({'m': m.state_dict(), 'step': 7}, 'dry.pt'); c = torch.load('dry.pt', map_location='cpu')"
+    script = f"torch.save(m.state_dict(), 'real.pt'); {again}; m.load_state_dict(c['m']); print('read', c['step'])"
+    for _ in range(2):  # the second time there is a dry one
+        done = npu_plan("run", script=_READS, after=(script,))
+        assert done.returncode == 0, done.stderr
+        assert "read 7" in done.stdout
+    assert (tmp_path / "real.pt").read_bytes() == before
+
+
+_ON_THE_HOST = """
+    import re, torch, torch_npu
+    m = torch.nn.Linear(32768, 32768)
+    torch.nn.init.trunc_normal_(m.weight)
+    small = torch.nn.Linear(16, 16)
+    assert small.weight.std() > 0
+    m.npu()
+    o = torch.optim.SGD(m.parameters(), lr=0.1)
+    m(torch.randn(4, 32768, device="npu")).mean().backward(); o.step()
+    kib = int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+    assert kib < 2 << 20, kib
+    """
+
+
+def test_a_model_of_4_gib_is_built_on_the_host_without_memory(npu_plan) -> None:
+    done = npu_plan("run", "--steps", "2", script=_ON_THE_HOST)
+    assert done.returncode == 0, done.stderr
+    assert "Random initial values of 8.00 GiB on the host were not drawn" in done.stdout
 
 
 def test_a_value_that_is_read_makes_the_host_wait(npu_plan, tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def summarize(traces: list[Trace], calibration: Calibration, tokens_per_step: in
         "flops_per_step_and_rank": flops,
         "ranks": [_rank(times) for times in placed],
         "assumptions": [dict(entry, rank=trace.rank) for trace in traces for entry in trace.assumptions],
-        "notes": stragglers.notes(world),
+        "notes": [*stragglers.notes(world), *traces[0].notes],
     }
     if not any(trace.steps or trace.failure for trace in traces):
         report["notes"].append(_NO_STEP)

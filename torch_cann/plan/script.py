@@ -19,10 +19,10 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_cann import _C
-from torch_cann.plan import output, values
-from torch_cann.plan.errors import PlanError, UnknownValueError
+from torch_cann.plan import failures, initialisation, output, values
+from torch_cann.plan.errors import PlanError
 from torch_cann.plan.exchange import Courier
-from torch_cann.plan.unknown import last_refusal
+from torch_cann.plan.saving import Checkpoints
 
 _sim = _C._sim
 
@@ -89,6 +89,7 @@ class Trace:
     memory: Memory = field(default_factory=Memory)
     gradient_curve: list[tuple[int, int]] = field(default_factory=list)  # action, bytes
     assumptions: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # sentences for the report
     steps: int = 0
     seconds: float = 0.0
     schedule: Schedule | None = None
@@ -118,7 +119,7 @@ def environment(job: Job, rank: int) -> dict[str, str]:
     }
 
 
-# ---- what stands in for the other ranks and for the disk ------------------------------------------------------------
+# ---- what stands in for the other ranks ------------------------------------------------------------
 
 
 class _Store(dist.Store):
@@ -173,32 +174,6 @@ def _install_peers(job: Job, rank: int) -> None:
     for scheme in ("env", "tcp", "file"):
         handlers[scheme] = _rendezvous(rank, job.world_size)
     distributed_c10d.ProcessGroupGloo = _DryGloo
-
-
-def _npu_bytes(value: Any, seen: set[int]) -> int:
-    if isinstance(value, torch.Tensor):
-        if value.device.type != "npu" or id(value) in seen:
-            return 0
-        seen.add(id(value))
-        return value.nbytes
-    if isinstance(value, dict):
-        return sum(_npu_bytes(item, seen) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return sum(_npu_bytes(item, seen) for item in value)
-    return 0
-
-
-def _install_saving(assumptions: values.Assumptions) -> None:
-    real = torch.save
-
-    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        size = _npu_bytes(obj, set())
-        if size == 0:
-            return real(obj, f, *args, **kwargs)
-        assumptions.note("save", _sim.current_site(), f"{size / 2**30:.2f} GiB")
-        return real({"dry_run": True, "bytes": size}, f)
-
-    torch.save = save
 
 
 # ---- watching the optimizer -----------------------------------------------------------------------------------------
@@ -306,44 +281,6 @@ def _measure(trace: Trace) -> None:
     memory.outside = capacity - free - torch.npu.memory_reserved(index)
 
 
-def _site_of(error: BaseException, script: str) -> str:
-    """The line of the script's own code that the error came through last."""
-    site = script
-    traceback = error.__traceback__
-    internal = _internal_files()
-    while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
-        if not file.startswith(("<", *internal)):
-            site = f"{file}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return site
-
-
-def _failure(error: BaseException, script: str) -> str | None:
-    """One sentence about what ended a script, or None if it ended well."""
-    if isinstance(error, SystemExit):
-        if error.code in (None, 0):
-            return None
-        how = f"with exit code {error.code}" if isinstance(error.code, int) else f"saying: {error.code}"
-        return f"{_site_of(error, script)}: the script ended itself {how}"
-    if isinstance(error, (UnknownValueError, TypeError)) and (refusal := last_refusal()):
-        return str(refusal)
-    lines = [line for line in str(error).splitlines() if line.strip()] or [""]
-    if isinstance(error, torch.OutOfMemoryError):
-        return f"{_site_of(error, script)}: {lines[0]}"
-    return f"{_site_of(error, script)}: the script raised {type(error).__name__}" + (
-        f": {lines[0]}" if lines[0] else ""
-    )
-
-
-def _internal_files() -> tuple[str, ...]:
-    return (
-        str(Path(torch.__file__).parent),
-        str(Path(_C.__file__).parent),
-        str(Path(runpy.__file__).parent),
-    )
-
-
 def _execute(job: Job) -> None:
     sys.argv = [job.script, *job.arguments]
     if job.module:
@@ -364,12 +301,14 @@ def run(job: Job, rank: int, courier: Courier) -> Trace:
     os.environ.update(environment(job, rank))
     trace = Trace(rank)
     assumptions = values.Assumptions.parse(job.assume)
-    _sim.set_internal_files(list(_internal_files()))
-    values.install(assumptions)
+    internal = failures.internal_files()
+    _sim.set_internal_files(list(internal))
+    values.install(assumptions, internal)
+    undrawn = initialisation.install()
     if dist.is_available():
         _sim.set_courier(courier)
         _install_peers(job, rank)
-    _install_saving(assumptions)
+    Checkpoints(assumptions).install()
     watcher = _Watcher(trace, job.steps)
     register_optimizer_step_post_hook(watcher.after_step)
     started = time.perf_counter()
@@ -383,11 +322,12 @@ def run(job: Job, rank: int, courier: Courier) -> Trace:
     except BaseException as error:
         if isinstance(error, BrokenPipeError) and output.reader_is_gone():
             raise
-        trace.failure = _failure(error, job.script)
+        trace.failure = failures.sentence(error, job.script)
         if isinstance(error, torch.OutOfMemoryError):
-            trace.out_of_memory = _site_of(error, job.script)
+            trace.out_of_memory = failures.site_of(error, job.script)
     trace.seconds = time.perf_counter() - started
     trace.assumptions = assumptions.listed()
+    trace.notes = [note for note in (undrawn.note(),) if note]
     if torch.npu.is_initialized():
         _measure(trace)
     return trace

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -79,8 +79,8 @@ class UnknownValue:
         device = _device(args)
 
         def tensor(value: Any) -> Any:
-            if isinstance(value, (list, tuple)):
-                return type(value)(map(tensor, value))
+            if isinstance(value, (list, tuple)) and (unknown := [v for v in value if isinstance(v, UnknownValue)]):
+                raise refuse(unknown[0].site, "a size")
             if not isinstance(value, UnknownValue):
                 return value
             dtype = torch.int64 if isinstance(value, UnknownInt) else torch.float64
@@ -97,7 +97,7 @@ def _device(args: Any) -> torch.device:
 class UnknownFloat(UnknownValue, float):
     """A float whose value is not known. C code that reads it sees NaN."""
 
-    def __new__(cls, site: str) -> UnknownFloat:
+    def __new__(cls, site: str) -> Self:
         value = super().__new__(cls, float("nan"))
         value.site = site
         return value

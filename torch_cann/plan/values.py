@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from torch_cann import _C
+from torch_cann.plan import host_copies
 from torch_cann.plan.errors import PlanError
 from torch_cann.plan.unknown import UnknownFloat, UnknownInt, UnknownValue, refuse
 
@@ -158,8 +159,12 @@ class _Reader:
         return number
 
 
-def install(assumptions: Assumptions) -> None:
-    """Makes reads of unknown values report to ``assumptions``. Once per process, before the script starts."""
+def install(assumptions: Assumptions, internal: tuple[str, ...]) -> None:
+    """Makes reads of unknown values report to ``assumptions``. Once per process, before the script starts.
+
+    Args:
+        internal: files and folders whose code is not the script's.
+    """
     reader = _Reader(assumptions)
 
     def item(self: torch.Tensor) -> Any:
@@ -174,6 +179,7 @@ def install(assumptions: Assumptions) -> None:
     torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__repr__ = item, tolist, show
     _sim.set_unknown_handler(reader.device_asks)
     _install_numbers(assumptions)
+    host_copies.install(reader.number, internal)
 
 
 def _install_numbers(assumptions: Assumptions) -> None:
