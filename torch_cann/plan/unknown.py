@@ -6,7 +6,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -97,7 +97,7 @@ def _device(args: Any) -> torch.device:
 class UnknownFloat(UnknownValue, float):
     """A float whose value is not known. C code that reads it sees NaN."""
 
-    def __new__(cls, site: str) -> Self:
+    def __new__(cls, site: str) -> UnknownFloat:
         value = super().__new__(cls, float("nan"))
         value.site = site
         return value

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from torch_cann import _C
-from torch_cann.plan import host_copies
+from torch_cann.plan import finite, host_copies
 from torch_cann.plan.errors import PlanError
 from torch_cann.plan.unknown import UnknownFloat, UnknownInt, UnknownValue, refuse
 
@@ -94,10 +94,6 @@ class Assumptions:
         ]
 
 
-def _is_unknown(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "npu" and not _sim.values_known(tensor)
-
-
 def _typed(tensor: torch.Tensor, number: float) -> Any:
     if tensor.dtype == torch.bool:
         return bool(number)
@@ -121,23 +117,31 @@ class _Reader:
             return _typed(tensor, answer)
         return UnknownFloat(site) if tensor.dtype.is_floating_point else UnknownInt(site)
 
-    def item(self, tensor: torch.Tensor) -> Any:
-        if not _is_unknown(tensor) or tensor.numel() != 1:
-            return self._item(tensor)
+    def _wait(self, tensor: torch.Tensor) -> None:
+        """Has the host wait for the device, as a copy of ``tensor``, which has an element, would."""
         self._passing = True
         try:
-            self._item(tensor)  # which has the host wait for the device
+            self._item(tensor[(0,) * tensor.dim()])
         finally:
             self._passing = False
+
+    def item(self, tensor: torch.Tensor) -> Any:
+        if not finite.is_unknown(tensor) or tensor.numel() != 1:
+            return self._item(tensor)
+        self._wait(tensor)
         return self.number(tensor)
 
     def tolist(self, tensor: torch.Tensor) -> Any:
-        if not _is_unknown(tensor):
+        if not finite.is_unknown(tensor) or tensor.numel() == 0:
             return self._tolist(tensor)
-        return self.item(tensor) if tensor.dim() == 0 else [part.tolist() for part in tensor.unbind(0)]
+        self._wait(tensor)
+        return self._numbers(tensor)
+
+    def _numbers(self, tensor: torch.Tensor) -> Any:
+        return self.number(tensor) if tensor.dim() == 0 else [self._numbers(part) for part in tensor.unbind(0)]
 
     def show(self, tensor: torch.Tensor, tensor_contents: Any) -> str:
-        if not _is_unknown(tensor):
+        if not finite.is_unknown(tensor):
             return self._repr(tensor, tensor_contents=tensor_contents)
         self._assumptions.note("printed", _sim.current_site(), "tensor")
         return f"tensor(?, device='{tensor.device}', size={tuple(tensor.shape)}, dtype={tensor.dtype})"
@@ -180,26 +184,16 @@ def install(assumptions: Assumptions, internal: tuple[str, ...]) -> None:
     _sim.set_unknown_handler(reader.device_asks)
     _install_numbers(assumptions)
     host_copies.install(reader.number, internal)
+    finite.install(assumptions.note)
 
 
 def _install_numbers(assumptions: Assumptions) -> None:
-    """What unknown numbers become in C code: NaN, which is listed; and finite where that is what a script makes sure of."""
+    """What unknown numbers become in C code: NaN, which is listed, and null in JSON."""
 
     def to_float(self: UnknownFloat) -> float:
         assumptions.note("copy", self.site, "float()")
         return math.nan
 
-    def finite(real: Callable[[Any], bool], answer: bool) -> Callable[[Any], bool]:
-        def check(value: Any, /) -> bool:
-            if not isinstance(value, UnknownValue):
-                return real(value)
-            assumptions.note("assume", value.site, f"math.{real.__name__}()")
-            return answer
-
-        return check
-
     UnknownFloat.__float__ = to_float
-    for name, answer in (("isfinite", True), ("isnan", False), ("isinf", False)):
-        setattr(math, name, finite(getattr(math, name), answer))
     encode = json.JSONEncoder.default
     json.JSONEncoder.default = lambda self, value: None if isinstance(value, UnknownValue) else encode(self, value)
