@@ -34,9 +34,7 @@ WorkHCCL::WorkHCCL(Info info, std::vector<at::Tensor> inputs, std::vector<at::Te
       info_(std::move(info)),
       outputs_(std::move(outputs)),
       device_(device),
-      future_(
-          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices_of(device))),
-      future_result_(c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get())),
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors(), devices_of(device))),
       started_(std::chrono::steady_clock::now()) {
   // Added first, so run first: a user's callback on the future finds the work finished, and whoever wakes up from
   // wait() finds the future completed.
@@ -133,7 +131,7 @@ void WorkHCCL::succeed() {
     const c10::OptionalStreamGuard stream_guard(stream_);  // on which the future's events are recorded
     if (end_ && stream_) wait_until(*end_, *stream_, *stream_, /*host_too=*/false);
     future_->markCompleted(outputs_);
-    future_result_->markCompleted(static_cast<int64_t>(c10d::WorkResult::SUCCESS));
+    set_result(c10d::WorkResult::SUCCESS);
   } catch (const std::exception& error) {
     TORCH_WARN("a callback on the future of ", describe(), " failed: ", error.what());
   }
@@ -144,11 +142,29 @@ void WorkHCCL::fail(std::exception_ptr error, c10d::WorkResult result) {
   if (watched_) info_.unseen->seen();
   try {
     future_->setError(std::move(error));
-    future_result_->markCompleted(static_cast<int64_t>(result));
+    set_result(result);
   } catch (const std::exception& raised) {
     TORCH_WARN("a callback on the future of ", describe(), " failed: ", raised.what());
   }
   info_.unseen->failed(failure());
+}
+
+void WorkHCCL::set_result(c10d::WorkResult result) {
+  c10::intrusive_ptr<c10::ivalue::Future> asked_for;
+  {
+    std::lock_guard lock(mutex_);
+    work_result_ = result;
+    asked_for = future_result_;
+  }
+  if (asked_for) asked_for->markCompleted(static_cast<int64_t>(result));
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkHCCL::getFutureResult() {
+  std::lock_guard lock(mutex_);
+  if (future_result_) return future_result_;
+  future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+  if (work_result_) future_result_->markCompleted(static_cast<int64_t>(*work_result_));
+  return future_result_;
 }
 
 void WorkHCCL::on_finished(std::function<void(WorkHCCL&)> callback) {
@@ -184,14 +200,24 @@ void WorkHCCL::finish_after(const std::vector<c10::intrusive_ptr<WorkHCCL>>& par
     part->on_finished([one_done](WorkHCCL& work) { one_done(work.exception(), work.end_); });
   }
   helped_by([parts](const std::function<bool()>& done) {
-    for (const auto& part : parts) done() ? part->start_now() : part->help();
+    for (const auto& part : parts) {
+      if (done()) {
+        part->start_now();
+      } else {
+        part->help();
+      }
+    }
   });
   one_done(nullptr, std::nullopt);  // also finishes a work without parts
 }
 
 bool WorkHCCL::wait(std::chrono::milliseconds timeout) {
   // An operation keeps to its own timeout, not to that of a wait.
-  timeout == kNoTimeout ? help() : start_now();
+  if (timeout == kNoTimeout) {
+    help();
+  } else {
+    start_now();
+  }
   std::unique_lock lock(mutex_);
   const auto finished = [this] { return completed_; };
   const Deadline deadline(timeout);

@@ -75,7 +75,7 @@ class WorkHCCL final : public c10d::Work {
     return future_;
   }
   // Completes with a WorkResult when the work finishes; never holds an exception.
-  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override { return future_result_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   // Milliseconds from the start of the operation to its end. Raises before the end.
   float getDuration() const override;
   uint64_t getSequencenumber() const override { return info_.sequence; }
@@ -94,6 +94,7 @@ class WorkHCCL final : public c10d::Work {
   void start_now() const;
   void succeed();
   void fail(std::exception_ptr error, c10d::WorkResult result);
+  void set_result(c10d::WorkResult result);
   std::exception_ptr to_backend_error(const EngineError& error) const;
   std::string describe() const;
 
@@ -105,7 +106,8 @@ class WorkHCCL final : public c10d::Work {
   std::optional<double> end_;
   Lanes::Helper helper_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_result_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_result_;  // made for who asks. Guarded, as the next, by mutex_
+  std::optional<c10d::WorkResult> work_result_;
   std::atomic<bool> watched_{false};
   std::atomic<int> source_{-1};
   std::chrono::steady_clock::time_point started_;

@@ -25,10 +25,11 @@ namespace cann::hccl {
 inline constexpr size_t kInlineBytes = 16 * 1024;
 // Foreign memory passes through the stage in pieces.
 inline constexpr size_t kStageBytes = size_t{2} << 20;
-// A message up to a fragment's size is copied into the mailbox, and its sender is done; of longer ones the receiver is
-// told the place in shared HBM, or gets fragment after fragment.
+// A message up to this size is copied into the mailbox, and its sender is done once all of it lies there; of longer ones
+// the receiver is told the place in shared HBM, or gets fragment after fragment.
 inline constexpr size_t kFragmentBytes = 16 * 1024;
-inline constexpr int kFragments = 4;
+inline constexpr int kFragments = 8;
+inline constexpr size_t kEagerBytes = kFragments * kFragmentBytes;
 inline constexpr int kTickets = 32;
 
 // Contents up to this size are posted; a box holds several of them, and so many records.

@@ -13,7 +13,9 @@ namespace cann::hccl {
 namespace {
 
 using Kind = EngineError::Kind;
-constexpr size_t kStreamBytes = size_t{1} << 20;
+// From this size on contents are copied past the caches. Later than in collectives: who receives reads them next, on
+// the core that has just copied them, and only one rank fills the caches.
+constexpr size_t kStreamBytes = size_t{4} << 20;
 
 }  // namespace
 
@@ -63,7 +65,7 @@ void Mailboxes::begin_message(Outgoing& out, Fragment& fragment) {
   fragment.tag = out.tag;
   fragment.ticket = kTickets;
   out.begun = true;
-  if (out.data.bytes <= kFragmentBytes) return;
+  if (out.data.bytes <= kEagerBytes) return;
   const auto offset = comm_.hbm_offset(out.data);
   if (!offset) return;
   auto& tickets = block_.mailbox(comm_.rank(), out.peer).tickets;

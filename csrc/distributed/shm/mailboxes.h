@@ -2,9 +2,10 @@
 // Point-to-point messages inside a host.
 //
 // Every ordered pair of ranks has a mailbox: a ring of fragments that the sender fills and the receiver empties, so a
-// pair's messages arrive in the order they were posted. A short message is one fragment, and its sender is done once it
-// lies there. Of a long one in shared HBM the mailbox carries the place only: the receiver copies it from there, once,
-// and raises the message's ticket. Other contents follow fragment by fragment.
+// pair's messages arrive in the order they were posted. A message of at most kEagerBytes is cut into fragments, and its
+// sender is done once all of it lies there, which waits for the receiver only if older messages take up the room. Of a
+// longer one in shared HBM the mailbox carries the place only: the receiver copies it from there, once, and raises the
+// message's ticket. Other contents follow fragment by fragment.
 //
 // Nothing moves by itself: whoever waits for a transfer moves on all messages of this rank, to and from every peer, so
 // that a message that waits for its receive holds up no other. All functions are thread-safe.

@@ -93,6 +93,29 @@ TEST(Failures, AMessageOfALeavingRankStillArrives) {
   EXPECT_EQ(bytes_of(room), bytes_of(data));
 }
 
+TEST(Failures, AnEagerSendIsDoneAtOnceAndItsDataBelongsToTheCaller) {
+  World world(2);
+  Buffers first(world, 0), second(world, 1);
+  const Span data = first.make(kEagerBytes, Place::kHbm), room = second.make(kEagerBytes, Place::kHbm);
+  fill(data, 5, 0);
+  const auto expected = bytes_of(data);
+  world.engine(0).send(call_of(12, 1), data, 1, 0)->wait();
+  fill(data, 6, 0);
+  world.engine(1).recv(call_of(13, 1), room, 0, 0)->wait();
+  EXPECT_EQ(bytes_of(room), expected);
+}
+
+TEST(Failures, AnEagerSendWithoutRoomNamesItsReceiver) {
+  World world(2);
+  const Span data = Buffers(world, 0).make(kEagerBytes, Place::kHbm);
+  world.engine(0).send(call_of(12, 1), data, 1, 0)->wait();
+  Call late = call_of(12, 2);
+  late.deadline = Deadline(std::chrono::milliseconds(200));
+  const EngineError error = error_of([&] { world.engine(0).send(late, data, 1, 0)->wait(); });
+  EXPECT_EQ(error.kind, Kind::kTimeout);
+  expect_text(error, "no answer from rank 1");
+}
+
 // Plays rank 1 of two by hand: writes an announcement as `edit` leaves it, and arrives at the barrier.
 void announce_by_hand(const World& world, const std::function<void(Announcement&)>& edit) {
   const ControlBlock block = world.block();
