@@ -79,7 +79,7 @@ void register_operators() {
     return;
   }
   register_random(aten);
-  register_recurrent(aten);
+  register_fused_recurrent(aten);
   register_low_precision(aten);
 
   if (sim::Env::get().direct_ops) {
@@ -100,6 +100,8 @@ void register_operators() {
     auto& autograd = library("aten", c10::DispatchKey::AutogradPrivateUse1);
     register_fused_cross_entropy(autograd);
     register_fused_rms_norm(autograd);
+    register_fused_lstm(aten);
+    register_fused_lstm(autograd);
   }
 
   register_sparse(library("aten", c10::DispatchKey::SparsePrivateUse1));

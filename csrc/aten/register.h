@@ -14,7 +14,6 @@ void register_views(torch::Library& aten);
 void register_storage_operators(torch::Library& aten);
 void register_copy(torch::Library& aten);
 void register_random(torch::Library& aten);
-void register_recurrent(torch::Library& aten);
 void register_sync_batch_norm(torch::Library& aten);
 void register_low_precision(torch::Library& aten);
 
@@ -32,7 +31,11 @@ void register_fused_foreach(torch::Library& aten);
 void register_fused_gradients(torch::Library& aten);
 void register_fused_normalizations(torch::Library& aten);
 void register_fused_optimizers(torch::Library& aten);
+void register_fused_recurrent(torch::Library& aten);
 void register_fused_softmax(torch::Library& aten);
+
+// Layers of an LSTM, composed of operators that have derivatives ("aten", PrivateUse1 and AutogradPrivateUse1).
+void register_fused_lstm(torch::Library& library);
 
 // RMS norm, which is differentiated as a whole ("aten", AutogradPrivateUse1).
 void register_fused_rms_norm(torch::Library& autograd);

@@ -30,9 +30,10 @@ bool cpu_has(CpuCapability capability) {
 }
 
 // The instances of every family in one namespace, in the order of the members of Kernels.
-#define CANN_KERNEL_FAMILIES(set)                                                                              \
-  &set::activation, &set::attention, &set::cross_entropy, &set::dropout, &set::gradients, &set::normalization, \
-      &set::optimizer, &set::pointwise, &set::reduction, &set::rotary, &set::softmax, &set::swiglu, &set::conversion
+#define CANN_KERNEL_FAMILIES(set)                                                                                    \
+  &set::activation, &set::attention, &set::cross_entropy, &set::dropout, &set::gradients, &set::normalization,       \
+      &set::optimizer, &set::pointwise, &set::recurrent, &set::reduction, &set::rotary, &set::softmax, &set::swiglu, \
+      &set::conversion
 
 constexpr Kernels kSets[] = {
 #if defined(__x86_64__)

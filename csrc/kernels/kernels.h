@@ -19,6 +19,7 @@
 #include "kernels/normalization.h"
 #include "kernels/optimizer.h"
 #include "kernels/pointwise.h"
+#include "kernels/recurrent.h"
 #include "kernels/reduction.h"
 #include "kernels/rotary.h"
 #include "kernels/softmax.h"
@@ -38,6 +39,7 @@ struct Kernels {
   const NormalizationKernels* normalization;
   const OptimizerKernels* optimizer;
   const PointwiseKernels* pointwise;
+  const RecurrentKernels* recurrent;
   const ReductionKernels* reduction;
   const RotaryKernels* rotary;
   const SoftmaxKernels* softmax;

@@ -20,12 +20,14 @@ enum class Kind : uint8_t {
   kConvolutionBackward,
   kAttention,
   kAttentionBackward,
-  kGatherMatmul,   // all_gather of x, then x @ w
-  kMatmulScatter,  // x @ w, then reduce_scatter or all_reduce
-  kComposed,       // as kVector, but by a chain of small kernels in place of a fused one
-  kVector,         // every input read once, every output written once
-  kLookup,         // as many rows of the first input read as the output has
-  kGradOfLookup,   // the gradient read once, the table's gradient written once
+  kGatherMatmul,       // all_gather of x, then x @ w
+  kMatmulScatter,      // x @ w, then reduce_scatter or all_reduce
+  kComposed,           // as kVector, but by a chain of small kernels in place of a fused one
+  kVector,             // every input read once, every output written once
+  kLookup,             // as many rows of the first input read as the output has
+  kGradOfLookup,       // the gradient read once, the table's gradient written once
+  kLstmLayer,          // inputs x [T, B, in], weights [4 H, in] and [4 H, H]
+  kLstmLayerBackward,  // the same, then others
 };
 
 // Operators that carry no pointwise tag in PyTorch's schemas, or are not PyTorch's.
@@ -76,6 +78,8 @@ const std::unordered_map<std::string_view, Kind>& kinds() {
         {"gather", kLookup},
         {"index", kLookup},
         {"embedding_dense_backward", kGradOfLookup},
+        {"mkldnn_rnn_layer", kLstmLayer},
+        {"mkldnn_rnn_layer_backward", kLstmLayerBackward},
         {"empty", kFree},
         {"empty_strided", kFree},
         {"empty_like", kFree},
@@ -215,6 +219,10 @@ const std::unordered_map<std::string_view, Kind>& kinds() {
                              "masked_fill_",
                              "split_with_sizes_copy",
                              "_chunk_cat",
+                             "_thnn_fused_lstm_cell",
+                             "_thnn_fused_lstm_cell_backward_impl",
+                             "_thnn_fused_gru_cell",
+                             "_thnn_fused_gru_cell_backward",
                              "_fused_adamw_",
                              "_fused_adam_",
                              "_fused_sgd_",
@@ -298,6 +306,23 @@ Cost grouped_products(const CostModel& model, const OperatorDesc& op, bool weigh
   return {.engine = Engine::kCube,
           .us = weight_grad ? model.matmul_us(k, n, each, count, x.dtype) : model.matmul_us(each, n, k, count, x.dtype),
           .flops = 2 * rows * n * k,
+          .bytes = bytes_of(op.inputs) + bytes_of(op.outputs)};
+}
+
+// The operators of which PyTorch composes a layer: one product for all inputs, then one and a cell for each of T steps.
+// The backward pass has two products for each of these.
+Cost lstm_layer(const CostModel& model, const OperatorDesc& op, bool backward) {
+  const TensorDesc &x = op.inputs[0], &recurrent = op.inputs[2];
+  const double steps = size_from_end(x, 2), batch = size_from_end(x, 1), in = size_from_end(x, 0);
+  const double gates = size_from_end(recurrent, 1), hidden = size_from_end(recurrent, 0);
+  const double products = backward ? 2 : 1;
+  // A cell reads both parts of the gates and the state, and writes gates and two states; so does its backward.
+  const double cell = (3 * gates + 3 * hidden) * batch * item_bytes(x);
+  return {.engine = Engine::kCube,
+          .us = products * (model.matmul_us(steps * batch, gates, in, 1, x.dtype) +
+                            steps * model.matmul_us(batch, gates, hidden, 1, x.dtype)) +
+                steps * model.vector_us(cell),
+          .flops = products * 2 * steps * batch * gates * (in + hidden),
           .bytes = bytes_of(op.inputs) + bytes_of(op.outputs)};
 }
 
@@ -447,6 +472,10 @@ Cost CostModel::cost(const OperatorDesc& op) const {
     case Kind::kGatherMatmul:
     case Kind::kMatmulScatter:
       if (tensors >= 2) return product_with_collective(op, kind == Kind::kGatherMatmul);
+      break;
+    case Kind::kLstmLayer:
+    case Kind::kLstmLayerBackward:
+      if (tensors >= 3) return lstm_layer(*this, op, kind == Kind::kLstmLayerBackward);
       break;
     default:
       break;

@@ -165,5 +165,20 @@ TEST_F(CostModelTest, AGroupedProductPaysForWholeTilesOfEveryGroup) {
   EXPECT_TRUE(weights.modelled);
 }
 
+TEST_F(CostModelTest, AnLstmLayerCostsWhatItsStepsDo) {
+  constexpr int64_t kSteps = 20, kBatch = 32, kIn = 256, kHidden = 512;
+  const Tensors layer({{kSteps, kBatch, kIn}, {4 * kHidden, kIn}, {4 * kHidden, kHidden}});
+  const Tensors all_inputs({{kSteps, kBatch, kIn}, {4 * kHidden, kIn}}),
+      step({{kBatch, kHidden}, {4 * kHidden, kHidden}});
+  const auto cost = [&](const char* name, const Tensors& in) {
+    return model_.cost({.name = name, .inputs = in.descs, .outputs = {}});
+  };
+  const Cost whole = cost("mkldnn_rnn_layer", layer), first = cost("linear", all_inputs), each = cost("linear", step);
+  EXPECT_DOUBLE_EQ(whole.flops, first.flops + kSteps * each.flops);
+  EXPECT_GT(whole.us, first.us + kSteps * each.us);
+  EXPECT_TRUE(whole.modelled);
+  EXPECT_DOUBLE_EQ(cost("mkldnn_rnn_layer_backward", layer).flops, 2 * whole.flops);
+}
+
 }  // namespace
 }  // namespace cann::sim
