@@ -102,8 +102,10 @@ def test_what_takes_more_memory(run_code: Callable[..., str]) -> None:
 
 
 _GATHERING = """
-    print(json.dumps([[run(model, dp=4, overlap_parameters=on)["allocated"] for on in (False, True)]
-                      for model in (DENSE, ROUTED)]))
+    import warnings
+    warnings.simplefilter("error")
+    print(json.dumps([[run(model, dp=4, overlap_parameters=on, recompute=again)["allocated"] for on in (False, True)]
+                      for model in (DENSE, ROUTED) for again in ("none", "full")]))
     """
 
 

@@ -34,7 +34,7 @@ class Layer(nn.Module):
         return Norm.apply(x, self.norms[which].value, self.fused_norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.recomputed:
+        if not self.recomputed or not torch.is_grad_enabled():  # without a backward nothing is computed again
             return self.body(x)
         return checkpoint(self.body, x, use_reentrant=True, preserve_rng_state=False)
 
