@@ -55,13 +55,12 @@ static_assert(static_cast<int>(OpType::SEND) == 12 && static_cast<int>(OpType::R
 
 }  // namespace
 
-ProcessGroupHCCL::ProcessGroupHCCL(c10::intrusive_ptr<c10d::Store> store, GlooMaker make_gloo, int rank, int size,
-                                   c10::intrusive_ptr<Options> options)
-    : Backend(rank, size),
-      store_(std::move(store)),
-      options_(std::move(options)),
-      make_gloo_(std::move(make_gloo)),
-      engine_(connect(store_, rank, size, options_->timeout, make_gloo_, options_->wire_options())) {
+ProcessGroupHCCL::ProcessGroupHCCL(const c10::intrusive_ptr<c10d::Store>& store, GlooMaker make_gloo, int rank,
+                                   int size, c10::intrusive_ptr<Options> options)
+    : Backend(rank, size), options_(std::move(options)), make_gloo_(std::move(make_gloo)) {
+  Connection connection = connect(store, rank, size, options_->timeout, make_gloo_, options_->wire_options());
+  store_ = std::move(connection.store);
+  engine_ = std::move(connection.engine);
   init();
 }
 
@@ -88,10 +87,10 @@ Groups& groups() {
 
 }  // namespace
 
-c10::intrusive_ptr<ProcessGroupHCCL> ProcessGroupHCCL::make(c10::intrusive_ptr<c10d::Store> store, GlooMaker make_gloo,
-                                                            int rank, int size, c10::intrusive_ptr<Options> options) {
-  auto group =
-      c10::make_intrusive<ProcessGroupHCCL>(std::move(store), std::move(make_gloo), rank, size, std::move(options));
+c10::intrusive_ptr<ProcessGroupHCCL> ProcessGroupHCCL::make(const c10::intrusive_ptr<c10d::Store>& store,
+                                                            GlooMaker make_gloo, int rank, int size,
+                                                            c10::intrusive_ptr<Options> options) {
+  auto group = c10::make_intrusive<ProcessGroupHCCL>(store, std::move(make_gloo), rank, size, std::move(options));
   std::lock_guard lock(groups().mutex);
   std::erase_if(groups().alive, [](const auto& known) { return known.expired(); });
   groups().alive.emplace_back(group);
@@ -485,7 +484,7 @@ void ProcessGroupHCCL::leave(std::chrono::milliseconds patience) noexcept {
 void ProcessGroupHCCL::rebuild(const c10::intrusive_ptr<c10d::Store>& store) {
   abort("it is being rebuilt");
   lanes_.drain();
-  auto fresh = connect(store, rank_, size_, options_->timeout, make_gloo_, options_->wire_options());
+  auto fresh = connect(store, rank_, size_, options_->timeout, make_gloo_, options_->wire_options()).engine;
   std::lock_guard lock(mutex_);
   engine_ = std::move(fresh);
   ++rebuilds_;

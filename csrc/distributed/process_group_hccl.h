@@ -44,11 +44,11 @@ class ProcessGroupHCCL final : public c10d::Backend {
 
   // Connects to the other ranks through `store`, as connect() does: all of them must call. `make_gloo` is kept for
   // groups made of this one. `options` is kept, not copied.
-  ProcessGroupHCCL(c10::intrusive_ptr<c10d::Store> store, GlooMaker make_gloo, int rank, int size,
+  ProcessGroupHCCL(const c10::intrusive_ptr<c10d::Store>& store, GlooMaker make_gloo, int rank, int size,
                    c10::intrusive_ptr<Options> options);
   // The same, known to close_all().
-  static c10::intrusive_ptr<ProcessGroupHCCL> make(c10::intrusive_ptr<c10d::Store> store, GlooMaker make_gloo, int rank,
-                                                   int size, c10::intrusive_ptr<Options> options);
+  static c10::intrusive_ptr<ProcessGroupHCCL> make(const c10::intrusive_ptr<c10d::Store>& store, GlooMaker make_gloo,
+                                                   int rank, int size, c10::intrusive_ptr<Options> options);
   // Fails what is pending and waits for the lanes.
   ~ProcessGroupHCCL() override;
 
@@ -163,7 +163,7 @@ class ProcessGroupHCCL final : public c10d::Backend {
   // Makes the torch group that holds this backend use it as its default one, if it has none.
   void become_default_of_group() const;
 
-  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::Store> store_;  // this connection's own part
   c10::intrusive_ptr<Options> options_;
   const GlooMaker make_gloo_;
   const std::shared_ptr<UnseenErrors> unseen_ = std::make_shared<UnseenErrors>(HcclEnv::get().error_handling);

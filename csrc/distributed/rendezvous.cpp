@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <fstream>
 #include <optional>
+#include <random>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -30,7 +31,8 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 struct Card {
   std::string host;
   ProcessId process;
-  MemoryId control;  // the communicator's block, should this rank be the first of its host
+  MemoryId control;     // the communicator's block, should this rank be the first of its host
+  std::string meeting;  // a name for this meeting, should this rank be the first of all
 };
 
 std::string namespace_of_process(const char* kind) {
@@ -59,8 +61,9 @@ sim::Hbm* shared_hbm() {
 std::string write_memory(const MemoryId& id) { return fmt::format("{} {} {} {}", id.pid, id.fd, id.inode, id.bytes); }
 
 std::string write_card(const Card& card) {
-  return fmt::format("{} {} {} {} {} {}", card.host, card.process.pid, card.process.start_time,
-                     write_memory(card.process.hbm), card.process.bytes_per_card, write_memory(card.control));
+  return fmt::format("{} {} {} {} {} {} {}", card.host, card.process.pid, card.process.start_time,
+                     write_memory(card.process.hbm), card.process.bytes_per_card, write_memory(card.control),
+                     card.meeting);
 }
 
 std::istream& operator>>(std::istream& in, MemoryId& id) { return in >> id.pid >> id.fd >> id.inode >> id.bytes; }
@@ -69,7 +72,7 @@ Card read_card(const std::string& text) {
   Card card;
   std::istringstream in(text);
   in >> card.host >> card.process.pid >> card.process.start_time >> card.process.hbm >> card.process.bytes_per_card >>
-      card.control;
+      card.control >> card.meeting;
   TORCH_CHECK(in, "A rank introduced itself in a way this version does not understand: \"", text,
               "\". All ranks must run the same version.", error_suffix(ErrModule::DIST, ErrCode::PARAM));
   return card;
@@ -80,7 +83,10 @@ class Meeting {
   Meeting(StorePtr store, int rank, int size, std::chrono::milliseconds timeout)
       : store_(std::move(store)), rank_(rank), size_(size), deadline_(timeout) {}
 
-  // Tells the others `value` under `what`, and what they told.
+  // Tells the others `value` under `what`, and what they told. Nothing stays in the store: a group that is destroyed
+  // and made again, as after an error, has the same name and so the same keys, and must not read what was told before.
+  // The last reader takes the values away, which is in time as long as all meet once more before any of them ends the
+  // group.
   std::vector<std::string> exchange(const std::string& what, const std::string& value) {
     store_->set(key(what, rank_), value);
     std::vector<std::string> keys;
@@ -95,8 +101,16 @@ class Meeting {
       const auto bytes = store_->get(one);
       values.emplace_back(bytes.begin(), bytes.end());
     }
+    const std::string readers = fmt::format("hccl/{}/readers", what);
+    if (store_->add(readers, 1) == size_) {
+      for (const std::string& one : keys) store_->deleteKey(one);
+      store_->deleteKey(readers);
+    }
     return values;
   }
+
+  // Meets at another store from here on.
+  void move_to(StorePtr store) { store_ = std::move(store); }
 
  private:
   static std::string key(const std::string& what, int rank) { return fmt::format("hccl/{}/{}", what, rank); }
@@ -108,6 +122,7 @@ class Meeting {
         missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
       }
     }
+    store_->deleteKey(keys[static_cast<size_t>(rank_)]);  // who tries again must not meet this rank's ghost
     C10_THROW_ERROR(DistBackendError,
                     fmt::format("[Rank {}] the communicator of {} ranks could not be made within {} ms: no sign from "
                                 "rank {}. Start all ranks, or allow more time (timeout, HCCL_CONNECT_TIMEOUT). {}{}",
@@ -181,26 +196,30 @@ Card introduction(const SharedMemory& control, const sim::Hbm* hbm) {
     card.process.bytes_per_card = hbm->stride();
   }
   card.control = control.id();
+  std::random_device random;
+  card.meeting = fmt::format("{:08x}{:08x}", random(), random());
   return card;
 }
 
 }  // namespace
 
-std::shared_ptr<Engine> connect(const StorePtr& store, int rank, int size, std::chrono::milliseconds timeout,
-                                const GlooMaker& make_gloo, const WireOptions& wire) {
+Connection connect(const StorePtr& all_meetings, int rank, int size, std::chrono::milliseconds timeout,
+                   const GlooMaker& make_gloo, const WireOptions& wire) {
   show_warnings(HcclEnv::get());
   if (const auto limit = HcclEnv::get().connect_timeout) timeout = std::min(timeout, std::chrono::milliseconds(*limit));
-  Meeting meeting(store, rank, size, timeout);
+  Meeting meeting(all_meetings, rank, size, timeout);
   sim::Hbm* hbm = size > 1 ? shared_hbm() : nullptr;
   // Costs nothing on ranks whose block is not the one that is used.
   SharedMemory control = SharedMemory::create("torch_cann_hccl", ControlBlock::bytes_for(size));
   const Card mine = introduction(control, hbm);
-  if (size == 1) return share_memory({mine}, {0}, 0, std::move(control), hbm);
+  if (size == 1) return {share_memory({mine}, {0}, 0, std::move(control), hbm), all_meetings};
 
   std::vector<Card> cards;
   for (const std::string& text : meeting.exchange("card", write_card(mine))) cards.push_back(read_card(text));
+  const StorePtr store = c10::make_intrusive<c10d::PrefixStore>(cards[0].meeting, all_meetings);
+  meeting.move_to(store);
   const HostMap::Hosts hosts = hosts_of(cards);
-  if (hosts.size() == cards.size()) return mesh(store, "all", rank, size, make_gloo, wire);
+  if (hosts.size() == cards.size()) return {mesh(store, "all", rank, size, make_gloo, wire), store};
   const HostMap map(hosts, rank);
   const int place = static_cast<int>(map.place());
 
@@ -220,15 +239,15 @@ std::shared_ptr<Engine> connect(const StorePtr& store, int rank, int size, std::
         first - problems.begin(), " says: ", *first);
     // Inside a host no link is slow.
     const WireOptions exact{wire.algorithms, {}};
-    return mesh(store, "all", rank, size, make_gloo, hosts.size() == 1 ? exact : wire);
+    return {mesh(store, "all", rank, size, make_gloo, hosts.size() == 1 ? exact : wire), store};
   }
-  if (hosts.size() == 1) return local;
+  if (hosts.size() == 1) return {std::move(local), store};
   auto all = mesh(store, "all", rank, size, make_gloo, wire);
   const int host = static_cast<int>(map.host()), count = static_cast<int>(hosts.size());
   auto rail = map.place() < map.rails()
                   ? mesh(store, fmt::format("rail{}", place), host, count, make_gloo, wire)
                   : std::make_shared<MeshEngine>(std::make_shared<IdleTransport>(host, count), wire);
-  return std::make_shared<TwoLevelEngine>(map, std::move(local), std::move(rail), std::move(all));
+  return {std::make_shared<TwoLevelEngine>(map, std::move(local), std::move(rail), std::move(all)), store};
 }
 
 }  // namespace cann::hccl

@@ -94,6 +94,25 @@ def test_mixed_group(new_ranks, tmp_path) -> None:
     new_ranks(2, backend=None).run(mixed_group, str(tmp_path / "store"))
 
 
+def groups_one_after_the_other(path: str) -> None:
+    # torchrun's store outlives a group, and the next one has the same name.
+    rank, store = torch.npu.current_device(), dist.FileStore(path, 3)
+    for round_ in range(4):
+        dist.init_process_group("hccl", store=store, rank=rank, world_size=3)
+        tensor = torch.full((1000,), round_ + 1.0, device="npu")
+        dist.all_reduce(tensor)
+        assert tensor.sum().item() == 3000 * (round_ + 1)
+        pair = dist.new_group([0, 2])
+        if rank != 1:
+            dist.broadcast(tensor.fill_(rank), 2, group=pair)
+            assert tensor[0].item() == 2
+        dist.destroy_process_group()
+
+
+def test_groups_one_after_the_other_meet_at_one_store(new_ranks, tmp_path) -> None:
+    new_ranks(3, backend=None).run(groups_one_after_the_other, str(tmp_path / "store"))
+
+
 def group_by_device(store: str) -> None:
     rank = start(store, 2, device_id=torch.device("npu", torch.npu.current_device()))
     assert dist.get_backend() == "hccl"
